@@ -22,20 +22,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import littlehorse
 from littlehorse.config import LHConfig
-from littlehorse.exceptions import LHTaskException
 from littlehorse.model import (
     Checkpoint,
     LittleHorseStub,
-    ReportTaskRun,
     RunWfRequest,
     ScheduledTask,
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduleWfRequest,
     TaskRun,
-    TaskStatus,
 )
-from littlehorse.model import LHTaskException as ThrownException
 from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import WorkerContext
 
@@ -57,7 +53,7 @@ from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_nam
 from millpond.workflows.engine.trace_context import carry
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import RunningAttempt, running_attempts
-from millpond.workflows.tasks.failures import TaskFailed
+from millpond.workflows.tasks.attempt_reports import attempt_report
 from millpond.workflows.tasks.progress import rows_in
 from millpond.workflows.tasks.queues import BEATING, Worker
 from millpond.workflows.tasks.traced import task_span
@@ -253,35 +249,22 @@ class EmbeddedRuns(RunsHere):
         planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
         context = WorkerContext(scheduled, cast("LittleHorseStub", _Checkpoints(self)))
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
-        began, rows = self._clock.monotonic(), ""
-        report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
+        began = self._clock.monotonic()
+        outcome: object
         try:
             with task_span(scheduled, planned["name"]):
-                output = await tasks.step(planned, values, program, context)
-        except LHTaskException as thrown:
-            words = f"failed: {thrown.message}"
-            report.status = TaskStatus.TASK_EXCEPTION
-            thrown_exception = ThrownException(
-                name=thrown.exception_name, message=thrown.message, content=thrown.content
-            )  # fmt: skip
-            report.exception.CopyFrom(thrown_exception)
+                outcome = await tasks.step(planned, values, program, context)
         except Exception as error:
-            words = f"failed: {error}"
-            report.status = TaskStatus.TASK_FAILED
-            report.error.CopyFrom((error if isinstance(error, TaskFailed) else TaskFailed(str(error))).row())
-        else:
-            words, rows = "skipped" if output.get("$skipped") else "done", rows_in(output)
-            report.status = TaskStatus.TASK_SUCCESS
-            report.output.CopyFrom(to_variable_value(output))
-        if context.log_output:
-            report.log_output.CopyFrom(to_variable_value(context.log_output))
-        report.time.FromMilliseconds(self._clock.now_ms())
+            outcome = error
+        report, words = attempt_report(scheduled, outcome, context.log_output, self._clock.now_ms())
+        if isinstance(outcome, dict) and outcome.get("$skipped"):
+            words = "skipped"
         # Its next task shares a write with the report.
         if self._takes:
             self._engine.workers.wait(Worker((TENANT, STEP), self._id))
         await self.submit(report)
         if planned["kind"] != PARAMETERS or words != "done":
-            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s{rows}")
+            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s{rows_in(outcome)}")
 
     async def submit(self, request: Message) -> Message | None:
         """The reply to a request of the worker."""

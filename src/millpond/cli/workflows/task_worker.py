@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -26,13 +25,9 @@ from itertools import count, product
 from typing import Any, NamedTuple, get_type_hints
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 from littlehorse.config import LHConfig
-from littlehorse.exceptions import LHTaskException
 from littlehorse.lh_struct import deserialize_struct
 from littlehorse.model import (
-    LHErrorType,
-    LHTaskError,
     PollTaskRequest,
     RegisterTaskWorkerRequest,
     ReportTaskRun,
@@ -40,8 +35,7 @@ from littlehorse.model import (
     TaskDefId,
     TaskStatus,
 )
-from littlehorse.model import LHTaskException as ThrownException
-from littlehorse.utils import extract_value, to_variable_value
+from littlehorse.utils import extract_value
 from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
 
 from millpond.cli.workflows.server import understood
@@ -53,7 +47,7 @@ from millpond.tracing import begin_tracing
 from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
 from millpond.workflows.engine.pipeline_starts import is_step
-from millpond.workflows.tasks.failures import TaskFailed
+from millpond.workflows.tasks.attempt_reports import RUN_STOPPED, STOPPED, attempt_report
 from millpond.workflows.tasks.progress import METADATA, beaten, rows_in
 from millpond.workflows.tasks.queues import BEATING
 from millpond.workflows.tasks.traced import task_span
@@ -68,8 +62,6 @@ END_SECONDS = 30.0
 _CALL_SECONDS = 30.0
 _REPORTS_MAX = 15
 _REPORT_RETRY_SECONDS = 2.0
-_STOPPED = "the worker was told to stop"
-_RUN_STOPPED = "its run was stopped"
 
 Function = Callable[..., Awaitable[Any]]
 
@@ -159,7 +151,7 @@ class TaskWorker:
             await _within(asyncio.wait(self._running), BEAT_SECONDS)
             await self._beat()
         for running in tuple(self._running):
-            running.cancel(_STOPPED)
+            running.cancel(STOPPED)
         if self._running:
             await asyncio.wait(self._running)
 
@@ -240,21 +232,16 @@ class TaskWorker:
         self._tell(f"{about}: begins")
         working = asyncio.ensure_future(_traced(scheduled, step, function(*_inputs(function, scheduled, context))))
         watching = asyncio.create_task(self._watch(stub, scheduled, working))
-        report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
         try:
             await asyncio.wait([working])
         except asyncio.CancelledError:  # handed back
-            working.cancel(_STOPPED)
+            working.cancel(STOPPED)
             await asyncio.wait([working])
         finally:
             watching.cancel()
-        words = _note_end(report, working)
-        if context.log_output:
-            report.log_output.CopyFrom(to_variable_value(context.log_output))
-        now = Timestamp()
-        now.FromMilliseconds(self._clock.now_ms())
-        report.time.CopyFrom(now)
-        rows = rows_in(working.result()) if report.status == TaskStatus.TASK_SUCCESS else ""
+        outcome = _outcome_of(working)
+        report, words = attempt_report(scheduled, outcome, context.log_output, self._clock.now_ms())
+        rows = rows_in(outcome) if report.status == TaskStatus.TASK_SUCCESS else ""
         self._tell(f"{about}: {words} after {self._clock.monotonic() - began:.1f} s{rows}")
         await self._report(stub, report)
 
@@ -338,48 +325,15 @@ async def _unwanted(stub: Any, scheduled: ScheduledTask) -> str:
         return ""
     node = scheduled.source.task_node.node_run_id
     run = await stub.GetWfRun(node.wf_run_id, timeout=_CALL_SECONDS)
-    return _RUN_STOPPED if is_halted_by_hand(run, node.thread_run_number) else ""
+    return RUN_STOPPED if is_halted_by_hand(run, node.thread_run_number) else ""
 
 
-def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
-    """Note in a report how an attempt ended; the words for it."""
-    if working.cancelled():
-        reason = _reason_of(working)
-        if reason in (_STOPPED, _RUN_STOPPED):  # as of a worker that is gone: it costs none of the task's retries
-            report.status = TaskStatus.TASK_TIMEOUT
-            report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=reason))
-            return f"handed back: {reason}"
-        report.status = TaskStatus.TASK_FAILED
-        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=f"cancelled: {reason}"))
-        return f"cancelled: {reason}"
-    error = working.exception()
-    if isinstance(error, LHTaskException):
-        report.status = TaskStatus.TASK_EXCEPTION
-        report.exception.CopyFrom(
-            ThrownException(name=error.exception_name, message=error.message, content=error.content)
-        )
-        return f"failed: {error.exception_name} {error.message}"
-    if error is not None:
-        report.status = TaskStatus.TASK_FAILED
-        own = error if isinstance(error, TaskFailed) else TaskFailed("".join(traceback.format_exception(error)))
-        report.error.CopyFrom(own.row())
-        return f"failed: {error}" if own is error else f"failed: {type(error).__name__}: {error}"
+def _outcome_of(working: asyncio.Future[Any]) -> object:
+    """The output of an attempt that is over, or what it raised."""
     try:
-        report.output.CopyFrom(to_variable_value(working.result()))
-    except TypeError as wrong:
-        report.status = TaskStatus.TASK_OUTPUT_SERDE_ERROR
-        report.error.CopyFrom(LHTaskError(type=LHErrorType.VAR_SUB_ERROR, message=f"its output is no value: {wrong}"))
-        return f"failed: its output is no value: {wrong}"
-    report.status = TaskStatus.TASK_SUCCESS
-    return "done"
-
-
-def _reason_of(cancelled: asyncio.Future[Any]) -> str:
-    try:
-        cancelled.result()
-    except asyncio.CancelledError as error:
-        return str(error) or "nobody said why"
-    return ""
+        return working.result()
+    except BaseException as error:
+        return error
 
 
 async def _within(work: Awaitable[Any], seconds: float) -> None:
