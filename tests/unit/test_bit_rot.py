@@ -11,6 +11,7 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt
+from millpond.kernel.cache import Cache
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.pond import Pond, open_pond
@@ -59,7 +60,7 @@ def test_one_bit_is_noticed_by_who_opens_the_file_first(
         root = Path(pond.map(name).objects.where) / folder
     file = max(root.iterdir(), key=lambda file: file.stat().st_size)  # of intervals, the section and not the list
     rot(file)
-    monkeypatch.setattr(verified, "_verified", {})  # as in another process
+    monkeypatch.setattr(verified, "_verified", Cache(100))  # as in another process
     with open_pond(tmp_path / "pond", clock=ManualClock(20_000)) as pond:
         with pytest.raises(Corrupt) as caught, snapshot(pond, name) as opened:
             assert opened.lookup(questions).to_pylist() == expected
@@ -69,7 +70,7 @@ def test_one_bit_is_noticed_by_who_opens_the_file_first(
 
 
 def test_a_file_is_read_whole_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verified, "_verified", {})
+    monkeypatch.setattr(verified, "_verified", Cache(100))
     file, looks = tmp_path / "file", []
     file.write_bytes(b"content")
 
@@ -92,8 +93,7 @@ def test_a_file_is_read_whole_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_files_are_forgotten_oldest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verified, "_verified", {})
-    monkeypatch.setattr(verified, "VERIFIED_FILES_MAX", 3)
+    monkeypatch.setattr(verified, "_verified", Cache(3))
     files = [tmp_path / str(number) for number in range(5)]
     for file in files:
         file.write_bytes(b"")

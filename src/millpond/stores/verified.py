@@ -10,9 +10,10 @@ What this does not see: bytes that go bad on the disk after the check and are re
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from millpond.kernel.cache import Cache
 
 __all__ = ("VERIFIED_FILES_MAX", "is_verified", "verify_once")
 
@@ -21,8 +22,7 @@ VERIFIED_FILES_MAX = 100_000
 
 Identity = tuple[str, int, int, int, int]
 
-_verified: dict[Identity | None, None] = {}
-_lock = threading.Lock()
+_verified: Cache[Identity, bool] = Cache(VERIFIED_FILES_MAX)
 
 
 def is_verified(file: Path) -> bool:
@@ -39,12 +39,8 @@ def verify_once(file: Path, whole: Callable[[], bool]) -> bool:
         return True
     if not whole():
         return False
-    if identity is None:
-        return True
-    with _lock:
-        while len(_verified) >= VERIFIED_FILES_MAX:
-            del _verified[next(iter(_verified))]
-        _verified[identity] = None
+    if identity is not None:
+        _verified.put(identity, True)
     return True
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +22,7 @@ from typing import Any, Protocol, TypeAlias
 
 from millpond.errors import MillpondError
 from millpond.json_forms import plain
+from millpond.kernel.cache import Cache
 from millpond.kernel.worker import WorkerThread
 from millpond.maps.layered.maintenance import fold_loaded, folds_due
 from millpond.maps.loads.loading import Loading
@@ -92,8 +92,7 @@ class Merger:
         self.loads = pond.loading.loads
         self._try_again_seconds, self._turns = try_again_seconds, turns
         self._progress: dict[str, MapProgress] = {}
-        self._reports: dict[int, MaintenanceReport] = {}
-        self._order: deque[int] = deque()
+        self._reports: Cache[int, MaintenanceReport] = Cache(REPORTS_MAX)
         self._lock = threading.Lock()
         self.worker = WorkerThread("the merger's look at what waits", self._begin_due, pond.loading.clock)
         self._pool: ThreadPoolExecutor | None = None
@@ -227,7 +226,4 @@ class Merger:
             for refused in merged.refused.values():
                 _LOG.warning("maintenance of map %s changed nothing more: %s", name, refused)
             for position, report in merged.maintenance.items():
-                self._reports[position] = report
-                self._order.append(position)
-            while len(self._order) > REPORTS_MAX:
-                self._reports.pop(self._order.popleft(), None)
+                self._reports.put(position, report)

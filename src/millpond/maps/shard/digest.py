@@ -11,11 +11,9 @@ the rows.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,8 @@ import pyarrow.compute as pc
 from millpond.arrays.compiled import kernel
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt
+from millpond.kernel.cache import Cache
+from millpond.kernel.turns import Turns
 from millpond.maps.model.address import times_of
 from millpond.maps.model.aggregation import Aggregation, Rule
 from millpond.maps.model.definition import MapDefinition
@@ -40,6 +40,8 @@ __all__ = ("Digest", "DigestCache", "digest_of_rows", "digest_of_view")
 
 U64 = npt.NDArray[np.uint64]
 ROWS_PER_BATCH = 65_536
+SHARDS_MAX = 10_000
+"""Shards whose digest is remembered."""
 _MASK = (1 << 64) - 1
 _LOW, _HIGH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
 _STEP_LOW, _STEP_HIGH = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -195,9 +197,8 @@ class DigestCache:
     """The last digest of each shard. Concurrent requests wait for one computation."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[tuple[object, ...], Digest]] = {}
-        self._lock = threading.Lock()
-        self._busy: dict[str, threading.Lock] = {}
+        self._last: Cache[str, tuple[tuple[object, ...], Digest]] = Cache(SHARDS_MAX)
+        self._turns = Turns()
 
     def digest(self, shard: Shard, view: ShardView) -> Digest:
         """The digest of what the view shows.
@@ -205,23 +206,13 @@ class DigestCache:
         Raises: `Corrupt` when the shard is damaged.
         """
         name, state = str(shard.folder), _state(view)
-        with self._lock:
-            if name not in self._busy:
-                self._forget_dropped()
-            busy = self._busy.setdefault(name, threading.Lock())
-        with busy:
-            cached = self._known.get(name)
-            if cached is not None and cached[0] == state:
-                return cached[1]
+        with self._turns.of(name):
+            last = self._last.get(name)
+            if last is not None and last[0] == state:
+                return last[1]
             digest = digest_of_view(view)
-            self._known[name] = (state, digest)
+            self._last.put(name, (state, digest))
         return digest
-
-    def _forget_dropped(self) -> None:
-        """Keep nothing of shards that are gone: the folder of one is never another's."""
-        for name in [name for name in self._busy if not Path(name).exists()]:
-            del self._busy[name]
-            self._known.pop(name, None)
 
 
 def _state(view: ShardView) -> tuple[object, ...]:
