@@ -34,19 +34,19 @@ from millpond.argument_types import need_type
 from millpond.arrays.xxh3 import hash_keys
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid
-from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.ranges import RangeEntry, index_name, open_range, range_name
 from millpond.stores.objects import ObjectInfo
 from millpond.versions.copying import check_undisturbed, free_term
 from millpond.versions.graph.commits import Commit, read_commits
 from millpond.versions.imports.jobs import end_dead_imports, running_imports
-from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
+from millpond.versions.keyspaces import TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
 from millpond.versions.protocols import GRACE_MS
 from millpond.versions.repository_context import Retention, Site, read_setting
-from millpond.versions.staging.branches import BranchRecord, parse_branch
+from millpond.versions.staging.branches import BranchRecord, all_branches
 from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
 from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting, steadily
@@ -108,7 +108,8 @@ class Marked:
         """The present state."""
         with site.space.read() as tx:
             return cls(
-                {commit.id: commit for commit in read_commits(tx, site.graph.commits)}, _branches(tx, site.uid),
+                {commit.id: commit for commit in read_commits(tx, site.graph.commits)},
+                dict(all_branches(tx, site.uid)),
                 {row.decode() for _, row in tx.scan(TAG[site.uid].range())}, read_setting(tx, site.uid, Retention)[0],
                 {upload.address: upload for upload in open_uploads(tx, site.uid)},
                 running_imports(tx, site.uid),
@@ -125,12 +126,6 @@ class Marked:
     def trees(self) -> set[str]:
         """Every index that a row names."""
         return self.staged_trees | {commit.tree for commit in self.commits.values()}
-
-
-def _branches(tx: ReadTransaction, uid: str) -> dict[str, BranchRecord]:
-    prefix = BRANCH[uid]
-    names = ((str(prefix.unpack(key)[0]), row) for key, row in tx.scan(prefix.range()))
-    return {name: parse_branch(row, name) for name, row in names}
 
 
 def active_commits(

@@ -23,9 +23,9 @@ from millpond.json_forms import plain, to_json
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import read_commits
-from millpond.versions.keyspaces import BRANCH, TAG
+from millpond.versions.keyspaces import TAG
 from millpond.versions.repository_context import Site, setting_rows
-from millpond.versions.staging.branches import parse_branch
+from millpond.versions.staging.branches import all_branches
 
 __all__ = ("DUMPS", "FORMAT", "dump_chunks", "dump_name", "store_dump")
 
@@ -82,10 +82,8 @@ def _rows(site: Site, tx: ReadTransaction) -> Iterator[dict[str, Any]]:
         yield {"setting": name, "value": value}
     for commit in read_commits(tx, site.graph.commits):
         yield {"commit": plain(commit)}
-    tags, branches = TAG[site.uid], BRANCH[site.uid]
+    tags = TAG[site.uid]
     for key, row in tx.scan(tags.range()):
         yield {"tag": str(tags.unpack(key)[0]), "commit": row.decode()}
-    for key, row in tx.scan(branches.range()):
-        name = str(branches.unpack(key)[0])
-        record = parse_branch(row, name)
+    for name, record in all_branches(tx, site.uid):
         yield {"branch": name, "commit": record.commit_id, "hidden": record.hidden}

@@ -20,7 +20,7 @@ from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
 from millpond.versions.repository_context import Site
 from millpond.versions.staging.branch_head import Built, Moving, collect_tokens, move_head
-from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
+from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch
 from millpond.versions.staging.layers import difference_blocks
 from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
 from millpond.versions.staging.reads import View, is_cleared, uncommitted
@@ -117,11 +117,7 @@ def _seal(site: Site, branch: str, *, force: bool) -> Moving:
 
     def seal(tx: Transaction) -> Moving:
         site.check_writable(tx, branch, "write to", force=force)
-        before = get_branch(tx, site.uid, branch)
-        record = sealed(tx, before, fresh)
-        if record is not before:
-            record = put_branch(tx, site.uid, branch, record)
-        return Moving(record, get_commit(tx, site.graph.commits, record.commit_id))
+        return Moving.sealed(site, tx, branch, fresh)
 
     return site.space.write(seal)
 

@@ -33,7 +33,7 @@ from millpond.versions.repository_context import (
     put_repository,
     put_setting_row,
 )
-from millpond.versions.staging.branches import BranchRecord, drop_tokens, is_empty, parse_branch, put_branch
+from millpond.versions.staging.branches import BranchRecord, all_branches, drop_tokens, is_empty, put_branch
 
 __all__ = ("Restored", "parse_head", "restore_refs", "split_lines")
 
@@ -194,7 +194,7 @@ def _store(site: Site, commits: list[Commit]) -> None:
 def _check_unused(site: Site, tx: ReadTransaction) -> None:
     """Refuse a repository that has more than its first commit."""
     used = next(iter(tx.keys(TAG[site.uid].range())), None) is not None
-    for name, record in _branches(site, tx):
+    for name, record in all_branches(tx, site.uid):
         head = find_commit(tx, site.graph.commits, record.commit_id)
         clean = not record.sealed and is_empty(tx, record.staging_token)
         used = used or not clean or head is None or bool(head.parents) or name != site.record(tx).default_branch
@@ -203,12 +203,6 @@ def _check_unused(site: Site, tx: ReadTransaction) -> None:
             "somebody used this repository already", kind="repository_used", repository=site.name,
             hint="restore into a new one, or delete it first",
         )  # fmt: skip
-
-
-def _branches(site: Site, tx: ReadTransaction) -> list[tuple[str, BranchRecord]]:
-    prefix = BRANCH[site.uid]
-    names = ((str(prefix.unpack(key)[0]), row) for key, row in tx.scan(prefix.range()))
-    return [(name, parse_branch(row, name)) for name, row in names]
 
 
 def _check_all_there(site: Site, refs: _Refs) -> None:
@@ -243,7 +237,7 @@ def _check_index(site: Site, commit: Commit) -> None:
 def _switch(site: Site, tx: Transaction, refs: _Refs) -> None:
     _check_unused(site, tx)
     record = site.record(tx)
-    for name, earlier in _branches(site, tx):
+    for name, earlier in list(all_branches(tx, site.uid)):
         tx.delete(BRANCH[site.uid].pack(name))
         drop_tokens(tx, (earlier.staging_token,))
     for name, (commit_id, hidden) in refs.branches.items():

@@ -19,7 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,11 +138,7 @@ def own_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
 
     Raises: `Corrupt` when it cannot be read, or holds others.
     """
-    for key, value in read_rows(file):
-        keyspace = REGISTRY.find(key)
-        if keyspace is None or keyspace not in _own_keyspaces():
-            raise _unreadable(file, f"the row {key.hex()} is none of a folder alone")
-        yield key, value
+    return _rows_of(file, _own_keyspaces().__contains__, "none of a folder alone")
 
 
 def write_pieces(file: Path, piece: Path) -> Iterator[Path]:
@@ -213,10 +209,14 @@ def definitions_of(file: Path) -> list[MapDefinition]:
 
 def _shared_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
     """The rows of a state, each of which is to be copied as it is."""
+    return _rows_of(file, lambda keyspace: keyspace.scope is Scope.SHARED, "none that nodes share")
+
+
+def _rows_of(file: Path, is_one: Callable[[Keyspace], bool], fault: str) -> Iterator[tuple[bytes, bytes]]:
     for key, value in read_rows(file):
         keyspace = REGISTRY.find(key)
-        if keyspace is None or keyspace.scope is not Scope.SHARED:
-            raise _unreadable(file, f"the row {key.hex()} is none that nodes share")
+        if keyspace is None or not is_one(keyspace):
+            raise _unreadable(file, f"the row {key.hex()} is {fault}")
         yield key, value
 
 

@@ -44,6 +44,7 @@ from millpond.maps.parts.row_check import CheckedRows, RowCheck
 from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
 from millpond.maps.search.combining import fields_of
 from millpond.maps.shard.layouts import decode_rows
+from millpond.maps.shard.row_batches import column_of
 from millpond.maps.shard.tables import HASHED, row_tables
 from millpond.stores.lmdb.page_check import CheckedFile, CheckedTable, check_file
 
@@ -201,13 +202,7 @@ def _by_cursor(folder: Path, table: CheckedTable) -> tuple[Bytes, Bytes]:
         db = env.open_db(table.name.encode(), create=False)
         with env.begin(db=db) as tx:
             keys, values = zip(*tx.cursor(), strict=True)
-    return _column(keys), _column(values)
-
-
-def _column(rows: tuple[bytes, ...]) -> Bytes:
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=offsets[1:])
-    return Bytes(offsets, np.frombuffer(b"".join(rows), np.uint8))
+    return column_of(keys), column_of(values)
 
 
 def _check_touched(folder: Path, pieces: list[U64]) -> None:

@@ -50,6 +50,7 @@ from millpond.maps.predicates.tree import (
     Unknown,
     check_size,
     columns_of,
+    leaves,
     nulls_of,
     patterns_length,
     spans_of,
@@ -179,14 +180,9 @@ def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
 
 def _check_numbers(condition: Condition, schema: pa.Schema) -> None:
     """Refuse numbers that could be seconds in lists of times: Arrow takes them for milliseconds, as we take others."""
-    match condition:
-        case All(parts) | Any_(parts):
-            for part in parts:
-                _check_numbers(part, schema)
-        case Not(part):
-            _check_numbers(part, schema)
-        case OneOf(column, values) if column in schema.names and pa.types.is_timestamp(schema.field(column).type):
-            for value in values:
+    for leaf in leaves(condition):
+        if isinstance(leaf, OneOf) and leaf.column in schema.names:
+            for value in leaf.values if pa.types.is_timestamp(schema.field(leaf.column).type) else ():
                 if isinstance(value, int):
                     parse_moment(value)
 

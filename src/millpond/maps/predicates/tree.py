@@ -11,7 +11,7 @@ from millpond.maps.predicates.bounds import Span, both, either, span_of
 
 __all__ = (
     "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "check_size", "columns_of",
-    "nulls_of", "patterns_length", "spans_of", "values_count",
+    "leaves", "nulls_of", "patterns_length", "spans_of", "values_count",
 )  # fmt: skip
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
@@ -105,47 +105,36 @@ class Unknown:
     columns: tuple[str, ...]
 
 
-Condition: TypeAlias = Compare | OneOf | Like | Null | Not | All | Any_ | Unknown
+Leaf: TypeAlias = Compare | OneOf | Like | Null | Unknown
+Condition: TypeAlias = Leaf | Not | All | Any_
+
+
+def leaves(condition: Condition) -> Iterator[Leaf]:
+    """The conditions within a condition that have no others within them."""
+    match condition:
+        case All(parts) | Any_(parts):
+            for part in parts:
+                yield from leaves(part)
+        case Not(part):
+            yield from leaves(part)
+        case _:
+            yield condition
 
 
 def values_count(condition: Condition) -> int:
     """The number of values that a condition compares with."""
-    match condition:
-        case All(parts) | Any_(parts):
-            return sum(map(values_count, parts))
-        case Not(part):
-            return values_count(part)
-        case OneOf(_, values):
-            return len(values)
-        case _:
-            return 1
+    return sum(len(leaf.values) if isinstance(leaf, OneOf) else 1 for leaf in leaves(condition))
 
 
 def patterns_length(condition: Condition) -> int:
     """The characters of all patterns of a condition."""
-    match condition:
-        case All(parts) | Any_(parts):
-            return sum(map(patterns_length, parts))
-        case Not(part):
-            return patterns_length(part)
-        case Like(_, pattern):
-            return len(pattern)
-        case _:
-            return 0
+    return sum(len(leaf.pattern) for leaf in leaves(condition) if isinstance(leaf, Like))
 
 
 def columns_of(condition: Condition) -> Iterator[str]:
     """The columns a condition looks at, some more than once."""
-    match condition:
-        case All(parts) | Any_(parts):
-            for part in parts:
-                yield from columns_of(part)
-        case Not(part):
-            yield from columns_of(part)
-        case Unknown(columns):
-            yield from columns
-        case _:
-            yield condition.column
+    for leaf in leaves(condition):
+        yield from leaf.columns if isinstance(leaf, Unknown) else (leaf.column,)
 
 
 def nulls_of(condition: Condition) -> frozenset[str]:

@@ -14,7 +14,8 @@ from millpond.arrays.memory import load_u64, prefetch
 from millpond.maps.search.group_table import COUNT, HASH, PIECE, cell
 
 __all__ = (
-    "FILTER_WORDS", "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "may_have", "probes_of"
+    "FILTER_WORDS", "directory_bits", "fill_directory", "fill_filter", "fill_slots", "filter_blocks", "may_have",
+    "probes_of",
 )  # fmt: skip
 
 SLOT_GROUPS = 4
@@ -51,6 +52,18 @@ def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyp
     while slot < len(directory):
         directory[slot] = end << PIECE
         slot += 1
+
+
+@kernel
+def fill_slots(hashes, bits, slots):  # type: ignore[no-untyped-def]
+    """The first of the ascending hashes in each slot; the last entry is their number."""
+    shift, slot = np.uint64(64 - bits), 0
+    for number in range(len(hashes)):
+        reached = np.int64(hashes[number] >> shift)
+        while slot <= reached:
+            slots[slot] = number
+            slot += 1
+    slots[slot:] = len(hashes)
 
 
 @kernel

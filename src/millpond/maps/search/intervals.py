@@ -31,7 +31,7 @@ import pyarrow as pa
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i64, prefetch
 from millpond.arrays.radix import I64, U64, ordered_u64, radix_order
-from millpond.maps.search.directories import directory_bits
+from millpond.maps.search.directories import directory_bits, fill_slots
 from millpond.maps.search.kernels import AHEAD, BLOCK, last_not_after
 
 __all__ = (
@@ -228,21 +228,10 @@ def _span_bits(breaks: I64) -> int:
 
 def _directory(breaks: I64) -> I64:
     bits = min(directory_bits(len(breaks)), max(_span_bits(breaks), 1))
-    slots = np.full((1 << bits) + 1, len(breaks), np.int64)
+    slots = np.zeros((1 << bits) + 1, np.int64)
     if len(breaks):
-        _fill_slots(spread(int(breaks[0]), int(breaks[-1]), breaks), bits, slots)
+        fill_slots(spread(int(breaks[0]), int(breaks[-1]), breaks), bits, slots)
     return slots
-
-
-@kernel
-def _fill_slots(distances, bits, slots):  # type: ignore[no-untyped-def]
-    shift = np.uint64(64 - bits)
-    slot = 0
-    for number in range(len(distances)):
-        reached = np.int64(distances[number] >> shift)
-        while slot <= reached:
-            slots[slot] = number
-            slot += 1
 
 
 def spread(first: int, last: int, numbers: I64) -> U64:

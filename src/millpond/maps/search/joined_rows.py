@@ -26,7 +26,7 @@ import numpy as np
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import chosen, load_i32, load_i64, load_u64, prefetch, same_bytes
 from millpond.arrays.radix import I64
-from millpond.maps.search.directories import directory_bits
+from millpond.maps.search.directories import directory_bits, fill_slots
 from millpond.maps.search.group_table import COUNT, HASH, NUMBER, PIECE, ROW_OFFSETS, cell, key_of
 from millpond.maps.search.groups import Directories, Groups, rows_of
 from millpond.maps.search.kernels import (
@@ -87,7 +87,7 @@ class JoinedRows:
         count = _join_layers(groups.address, directories.layers, modes, directories.slots, times, hashes, lines, joined)
         bits = directory_bits(count) + _FINER
         slots = np.empty((1 << bits) + 1, np.int64)
-        _fill_slots(hashes[:count], bits, slots)
+        fill_slots(hashes[:count], bits, slots)
         return cls(lines, slots, bits, joined)
 
 
@@ -203,18 +203,6 @@ def _join_layers(table, layers, modes, slots, column, hashes, keys, joined):  # 
 @kernel
 def _tag(hash_, length):  # type: ignore[no-untyped-def]
     return (length << PIECE) | np.int64(hash_ & np.uint64(NUMBER))
-
-
-@kernel
-def _fill_slots(hashes, bits, slots):  # type: ignore[no-untyped-def]
-    """The first of the ascending hashes in each slot; the last entry is their number."""
-    shift, slot = np.uint64(64 - bits), 0
-    for number in range(len(hashes)):
-        reached = np.int64(hashes[number] >> shift)
-        while slot <= reached:
-            slots[slot] = number
-            slot += 1
-    slots[slot:] = len(hashes)
 
 
 # -- looking up ---------------------------------------------------------------------------------------

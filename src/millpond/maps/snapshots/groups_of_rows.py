@@ -49,7 +49,8 @@ from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
 from millpond.maps.snapshots.spilled_group import Repeats, large_group
 
 __all__ = (
-    "COVER", "freeze_groups", "group_schema", "list_of_rows", "range_bounds", "range_order_keys", "row_times",
+    "COVER", "freeze_groups", "group_schema", "is_before", "list_of_rows", "range_bounds", "range_order_keys",
+    "row_times",
 )  # fmt: skip
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -341,7 +342,8 @@ def _counted_rows(order, first, earliest, latest, real, once, keep_first, rows, 
 
 
 @kernel
-def _is_before(first, second, a, b):  # type: ignore[no-untyped-def]
+def is_before(first, second, a, b):  # type: ignore[no-untyped-def]
+    """True when the times of row `a` are before those of row `b`."""
     return first[a] < first[b] or (first[a] == first[b] and second[a] < second[b])
 
 
@@ -350,7 +352,7 @@ def _runs(hashes, offsets, data, first, second, real, starts):  # type: ignore[n
     """Fill in where runs of one key begin whose times ascend, and the end; how many there are."""
     count = 0
     for i in range(len(hashes)):
-        same = 0 < i < real and hashes[i - 1] == hashes[i] and _is_before(first, second, i - 1, i)
+        same = 0 < i < real and hashes[i - 1] == hashes[i] and is_before(first, second, i - 1, i)
         if same:
             length = offsets[i + 1] - offsets[i]
             same = length == offsets[i] - offsets[i - 1]
@@ -373,7 +375,7 @@ def _expanded(by_hash, starts, hashes, first, second, real, order):  # type: ign
         begin, end = starts[by_hash[i]], starts[by_hash[i] + 1]
         if i > 0 and begin < real:
             before = starts[by_hash[i - 1] + 1] - 1
-            if hashes[before] == hashes[begin] and not _is_before(first, second, before, begin):
+            if hashes[before] == hashes[begin] and not is_before(first, second, before, begin):
                 return False
         for row in range(begin, end):
             order[at] = row

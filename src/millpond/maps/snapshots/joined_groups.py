@@ -36,7 +36,7 @@ from millpond.maps.snapshots.combined_groups import (
     groups_rolled_up,
     in_order_of_time,
 )
-from millpond.maps.snapshots.groups_of_rows import Mask, list_of_rows, row_times
+from millpond.maps.snapshots.groups_of_rows import Mask, is_before, list_of_rows, row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.ranges.gather import gathered
 from millpond.ranges.merge import match_keys
@@ -163,11 +163,6 @@ class _Stack:
 
 
 @kernel
-def _is_before(first, second, row, other):  # type: ignore[no-untyped-def]
-    return first[row] < first[other] or (first[row] == first[other] and second[row] < second[other])
-
-
-@kernel
 def _join(members, whole, fill, counts, marks, low, high, first, second, places, offsets):  # type: ignore[no-untyped-def]
     """Fill in the rows of each key in order, and the offsets of the keys over them; how many there are."""
     used = 0
@@ -195,13 +190,13 @@ def _join(members, whole, fill, counts, marks, low, high, first, second, places,
         while True:
             lowest = -1
             for i in range(count):
-                if at[i] < stop[i] and (lowest < 0 or _is_before(first, second, at[i], lowest)):
+                if at[i] < stop[i] and (lowest < 0 or is_before(first, second, at[i], lowest)):
                     lowest = at[i]
             if lowest < 0:
                 break
             best, row, chosen = -1, -1, every
             for i in range(count):
-                if at[i] == stop[i] or _is_before(first, second, lowest, at[i]):
+                if at[i] == stop[i] or is_before(first, second, lowest, at[i]):
                     continue
                 if speaks[i] and (best < 0 or fill[layer[best]]):
                     best, row = i, at[i]

@@ -35,7 +35,7 @@ from millpond.stores.lmdb.page_format import (
     U8,
 )
 
-__all__ = ("RECORD_BYTES", "Piece", "Rest", "read_from", "read_pieces")
+__all__ = ("RECORD_BYTES", "Piece", "Rest", "number_at", "read_from", "read_pieces")
 
 DAMAGED, SEVERAL = -1, -2
 TREE_ENDS, ENOUGH, SEVERAL_NEXT = 0, 1, 2
@@ -200,7 +200,8 @@ def _damaged(file: Path) -> Corrupt:
 
 
 @kernel
-def _number(pages, at, width):  # type: ignore[no-untyped-def]
+def number_at(pages, at, width):  # type: ignore[no-untyped-def]
+    """The number of so many bytes at a place of the file."""
     number = np.int64(0)
     # LMDB writes numbers as the machine does: little-endian on all that Millpond runs on.
     for k in range(width):
@@ -216,9 +217,9 @@ def _nodes(pages, page, kind):  # type: ignore[no-untyped-def]
         return -1
     base = page * PAGE
     # `lower` is the end of the two-byte places, so it counts them.
-    lower = _number(pages, base + 12, 2)
+    lower = number_at(pages, base + 12, 2)
     # A page says its own number: a torn or misplaced write does not.
-    if not pages[base + 10] & kind or lower < HEADER or lower > PAGE or _number(pages, base, 8) != page:
+    if not pages[base + 10] & kind or lower < HEADER or lower > PAGE or number_at(pages, base, 8) != page:
         return -1
     return (lower - HEADER) // 2
 
@@ -251,14 +252,14 @@ def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyp
             level -= 1
             continue
         base = page[level] * PAGE
-        at = _number(pages, base + HEADER + 2 * place[level], 2)
+        at = number_at(pages, base + HEADER + 2 * place[level], 2)
         # A place that leads out of the page would read its neighbour.
         if at < HEADER or at + NODE_HEADER > PAGE:
             return DAMAGED
         place[level] += 1
         level += 1
         # The number of a child takes six bytes: the sizes and flags of a leaf's node.
-        page[level] = _number(pages, base + at, 6)
+        page[level] = number_at(pages, base + at, 6)
         place[level] = 0
     return count
 
@@ -304,12 +305,12 @@ def _leaves_from(pages, root, depth, first, rows_max, leaves):  # type: ignore[n
         # Only the way down to the first leaf searches; from there on every child is taken.
         if seeking:
             place[level] = _child_of(pages, base, nodes, first)
-        at = _number(pages, base + HEADER + 2 * place[level], 2) if place[level] >= 0 else 0
+        at = number_at(pages, base + HEADER + 2 * place[level], 2) if place[level] >= 0 else 0
         if at < HEADER or at + NODE_HEADER > PAGE:
             return DAMAGED, TREE_ENDS
         place[level] += 1
         level += 1
-        page[level] = _number(pages, base + at, 6)
+        page[level] = number_at(pages, base + at, 6)
         place[level] = 0
     return count, TREE_ENDS
 
@@ -321,13 +322,13 @@ def _leaf_sizes(pages, page):  # type: ignore[no-untyped-def]
     base = page * PAGE
     size = 0
     for place in range(nodes):
-        at = _number(pages, base + HEADER + 2 * place, 2)
+        at = number_at(pages, base + HEADER + 2 * place, 2)
         if at < HEADER or at + NODE_HEADER > PAGE:
             return False, -1, 0
         # The value is then a page or a table of its own, whose size says nothing about rows.
         if pages[base + at + 4] & SEVERAL_ROWS:
             return True, nodes, size
-        size += _number(pages, base + at + 6, 2) + _number(pages, base + at, 4)
+        size += number_at(pages, base + at + 6, 2) + number_at(pages, base + at, 4)
     return False, nodes, size
 
 
@@ -339,10 +340,10 @@ def _child_of(pages, base, nodes, first):  # type: ignore[no-untyped-def]
     while low < high:
         # Rounded up, or `low = middle` would not end with two left.
         middle = (low + high + 1) // 2
-        at = _number(pages, base + HEADER + 2 * middle, 2)
+        at = number_at(pages, base + HEADER + 2 * middle, 2)
         if at < HEADER or at + NODE_HEADER > PAGE:
             return -1
-        length = _number(pages, base + at + 6, 2)
+        length = number_at(pages, base + at + 6, 2)
         if at + NODE_HEADER + length > PAGE:
             return -1
         if _is_after(pages, base + at + NODE_HEADER, length, first):
@@ -395,12 +396,12 @@ def _measure(pages, leaves, key_offsets, value_offsets):  # type: ignore[no-unty
     row = 0
     for leaf in leaves:
         base = leaf * PAGE
-        for place in range(base + HEADER, base + _number(pages, base + 12, 2), 2):
-            at = _number(pages, place, 2)
+        for place in range(base + HEADER, base + number_at(pages, base + 12, 2), 2):
+            at = number_at(pages, place, 2)
             if at < HEADER or at + NODE_HEADER > PAGE:
                 return DAMAGED
             flags = pages[base + at + 4]
-            key, value = _number(pages, base + at + 6, 2), _number(pages, base + at, 4)
+            key, value = number_at(pages, base + at + 6, 2), number_at(pages, base + at, 4)
             # All is measured against the page before `_gather` copies without a look.
             room = PAGE - at - NODE_HEADER - key
             if flags & SEVERAL_ROWS:
@@ -409,7 +410,7 @@ def _measure(pages, leaves, key_offsets, value_offsets):  # type: ignore[no-unty
             if flags & SUB_TABLE or key == 0 or room < (8 if flags & BIG_VALUE else value):
                 return DAMAGED
             if flags & BIG_VALUE:
-                first = _number(pages, base + at + NODE_HEADER + key, 8)
+                first = number_at(pages, base + at + NODE_HEADER + key, 8)
                 # The division first: a product with a page number of 2^48 could overflow.
                 if first < 2 or first >= len(pages) // PAGE or first * PAGE + HEADER + value > len(pages):
                     return DAMAGED
@@ -424,8 +425,8 @@ def _gather(pages, leaves, key_offsets, keys, value_offsets, values):  # type: i
     row = 0
     for leaf in leaves:
         base = leaf * PAGE
-        for place in range(base + HEADER, base + _number(pages, base + 12, 2), 2):
-            at = base + _number(pages, place, 2)
+        for place in range(base + HEADER, base + number_at(pages, base + 12, 2), 2):
+            at = base + number_at(pages, place, 2)
             # No check here: `_measure` made them all on the same pages, which the open transaction keeps as they are.
             is_big = pages[at + 4] & BIG_VALUE
             at += NODE_HEADER
@@ -433,7 +434,7 @@ def _gather(pages, leaves, key_offsets, keys, value_offsets, values):  # type: i
             _copy(keys[key_offsets[row] :], pages[at : at + length])
             at += length
             if is_big:
-                at = _number(pages, at, 8) * PAGE + HEADER
+                at = number_at(pages, at, 8) * PAGE + HEADER
             length = value_offsets[row + 1] - value_offsets[row]
             _copy(values[value_offsets[row] :], pages[at : at + length])
             row += 1

@@ -12,6 +12,7 @@ import numpy as np
 
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_u8, load_u64, swap_u64
+from millpond.stores.lmdb.bulk_read import number_at
 from millpond.stores.lmdb.bulk_write import NODE_BYTES_MAX
 from millpond.stores.lmdb.page_format import BIG_VALUE, BRANCH, HEADER, LEAF, OVERFLOW, PAGE, SEVERAL_ROWS, SUB_TABLE
 
@@ -54,14 +55,6 @@ REASONS = (
     "several rows under one key are stored in a way that cannot be read",
 )
 _SOUND, _OUTSIDE, _KIND, _NODES, _FEW, _ORDER, _KEY, _FLAGS, _OVERFLOWS, _SIZE, _MORE, _SUBPAGE = range(12)
-
-
-@kernel
-def _number(pages, at, width):  # type: ignore[no-untyped-def]
-    number = np.int64(0)
-    for k in range(width):
-        number |= np.int64(pages[at + k]) << np.int64(8 * k)
-    return number
 
 
 @kernel
@@ -147,7 +140,7 @@ def _enter_page(pages, shorts, page, kind, seen, stamps):  # type: ignore[no-unt
         return _OUTSIDE
     seen[page] = 1
     base = page * PAGE
-    if shorts[base // 2 + 5] != kind or _number(pages, base, 8) != page:
+    if shorts[base // 2 + 5] != kind or number_at(pages, base, 8) != page:
         return _KIND
     fault = tile(pages, shorts, base, PAGE, kind, stamps)
     if fault:
@@ -207,7 +200,7 @@ def walk(  # type: ignore[no-untyped-def]
             before[0], before[1], before[2] = at + 8, length, 0
         place[level] += 1
         level += 1
-        page[level] = _number(pages, at, 6)
+        page[level] = number_at(pages, at, 6)
         place[level] = 0
     return _SOUND
 
@@ -255,7 +248,7 @@ def _leaf(  # type: ignore[no-untyped-def]
         if (8 + key + value > NODE_BYTES_MAX) != (flags == BIG_VALUE):
             return _SIZE
         if flags:
-            used = _overflow(pages, shorts, _number(pages, at + 8 + key, 8), value, seen)
+            used = _overflow(pages, shorts, number_at(pages, at + 8 + key, 8), value, seen)
             if used < 0:
                 return _OVERFLOWS
             counts[_C_OVERFLOW] += used
@@ -276,10 +269,10 @@ def _overflow(pages, shorts, first, value, seen):  # type: ignore[no-untyped-def
     if first < 2 or first >= len(seen):
         return -1
     base = first * PAGE
-    count = _number(pages, base + 12, 4)
+    count = number_at(pages, base + 12, 4)
     # One header for all pages of a value; more pages than needed are left from a longer value, and are fine.
     page_count = (HEADER - 1 + value) // PAGE + 1
-    if _number(pages, base, 8) != first or shorts[base // 2 + 5] != OVERFLOW:
+    if number_at(pages, base, 8) != first or shorts[base // 2 + 5] != OVERFLOW:
         return -1
     if count < page_count or count > len(seen) - first:
         return -1

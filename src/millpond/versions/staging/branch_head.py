@@ -50,6 +50,15 @@ class Moving:
     record: BranchRecord
     head: Commit
 
+    @classmethod
+    def sealed(cls, site: Site, tx: Transaction, branch: str, fresh_token: str) -> Moving:
+        """A branch, whose staging token is sealed if anything is staged."""
+        before = get_branch(tx, site.uid, branch)
+        record = sealed(tx, before, fresh_token)
+        if record is not before:
+            record = put_branch(tx, site.uid, branch, record)
+        return cls(record, get_commit(tx, site.graph.commits, record.commit_id))
+
     @property
     def view(self) -> View:
         """The state that the sealed layers make."""
@@ -96,11 +105,7 @@ def move_head(
 
             def seal(tx: Transaction, fresh: str = site.clock.random_id()) -> Moving:
                 site.check_writable(tx, branch if act else None, act or "", force=force)
-                before = get_branch(tx, site.uid, branch)
-                record = sealed(tx, before, fresh)
-                if record is not before:
-                    record = put_branch(tx, site.uid, branch, record)
-                return Moving(record, get_commit(tx, site.graph.commits, record.commit_id))
+                return Moving.sealed(site, tx, branch, fresh)
 
             count = collections(site)
             moving = cast("Moving", site.turns.write(turn, seal))

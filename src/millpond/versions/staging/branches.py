@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
@@ -26,8 +26,8 @@ from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.versions.keyspaces import BRANCH, CLEARED, DROPPED, STAGED
 
 __all__ = (
-    "BRANCHES_COUNTED_MAX", "BranchRecord", "BranchState", "Layer", "LayerCount", "count_layers", "drop_tokens",
-    "find_branch", "get_branch", "is_empty", "parse_branch", "put_branch", "sealed", "without",
+    "BRANCHES_COUNTED_MAX", "BranchRecord", "BranchState", "Layer", "LayerCount", "all_branches", "count_layers",
+    "drop_tokens", "find_branch", "get_branch", "is_empty", "parse_branch", "put_branch", "sealed", "without",
 )  # fmt: skip
 
 BRANCHES_COUNTED_MAX = 10_000
@@ -101,6 +101,16 @@ def parse_branch(row: bytes, name: str) -> BranchRecord:
     Raises: `Corrupt`.
     """
     return _HEADS.parse(row, name)
+
+
+def all_branches(tx: ReadTransaction, uid: str) -> Iterator[tuple[str, BranchRecord]]:
+    """The branches of a repository by their names, hidden ones, too.
+
+    Raises: `Corrupt`.
+    """
+    for key, row in tx.scan(BRANCH[uid].range()):
+        name = str(BRANCH[uid].unpack(key)[0])
+        yield name, parse_branch(row, name)
 
 
 def get_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord:
