@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.kernel.cache import Cache
 from millpond.kernel.space import WouldBlock
-from millpond.stores.objects import ObjectInfo, Objects
+from millpond.stores.objects.below import ObjectsBelow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     import pyarrow as pa
 
     from millpond.ranges.index import Index
+    from millpond.stores.objects import Objects
 
 __all__ = ("RANGES_BYTES_MAX", "CachedObjects", "HeldObjects")
 
@@ -32,12 +32,12 @@ RANGES_BYTES_MAX = 256 << 20
 INDEXES_MAX = 64
 
 
-class CachedObjects(Objects):
+class CachedObjects(ObjectsBelow):
     """The objects of another place, with the ranges and indexes of it that were opened lately."""
 
     def __init__(self, inner: Objects, *, bytes_max: int = RANGES_BYTES_MAX) -> None:
-        self.inner = inner
-        self.where = inner.where
+        super().__init__(inner)
+        self.in_blocks = False  # a range that is held was read whole
         self._ranges: Cache[str, pa.RecordBatch] = Cache(bytes_max, lambda batch: int(batch.nbytes))
         self._indexes: Cache[str, Index] = Cache(INDEXES_MAX)
 
@@ -55,30 +55,6 @@ class CachedObjects(Objects):
     def opened_index(self, id_: str, load: Callable[[], Index]) -> Index:
         """An index: the one held, else what `load` reads."""
         return self._indexes.get_or_make(id_, load)
-
-    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        self.inner.put(name, data)
-
-    def get(self, name: str) -> pa.Buffer:
-        return self.inner.get(name)
-
-    def get_range(self, name: str, start: int, stop: int | None = None) -> memoryview:
-        return self.inner.get_range(name, start, stop)
-
-    def size(self, name: str) -> int:
-        return self.inner.size(name)
-
-    def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        return self.inner.list(under, prefix=prefix, after=after)
-
-    def delete(self, *names: str) -> None:
-        self.inner.delete(*names)
-
-    def rename(self, name: str, target: str) -> None:
-        self.inner.rename(name, target)
-
-    def local_path(self, name: str) -> Path | None:
-        return self.inner.local_path(name)
 
 
 class HeldObjects(CachedObjects):

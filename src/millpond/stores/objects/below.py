@@ -14,12 +14,12 @@ __all__ = ("ObjectsBelow", "StoreBelow")
 
 
 class ObjectsBelow(Objects):
-    """A folder of a place, as a place of its own. It may be pickled when that one may."""
+    """A folder of a place, or all of it, as a place of its own. It may be pickled when that one may."""
 
-    def __init__(self, inner: Objects, folder: str) -> None:
+    def __init__(self, inner: Objects, folder: str = "") -> None:
         self.inner = inner
-        self.folder = f"{folder.strip('/')}/"
-        self.where = f"{inner.where.rstrip('/')}/{self.folder}"
+        self.folder = f"{folder.strip('/')}/" if folder else ""
+        self.where = f"{inner.where.rstrip('/')}/{self.folder}" if folder else inner.where
         self.in_blocks = inner.in_blocks
 
     def __reduce__(self) -> tuple[object, ...]:
