@@ -18,7 +18,7 @@ from millpond.maps.layered.secured import check_secured
 from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.refs.stand_ins import forget_stand_ins
-from millpond.versions.collect import Marked, active_commits
+from millpond.versions.collect import Marked
 from millpond.versions.repository_context import Retention, Site
 
 __all__ = ("HISTORY_DAYS", "name_manifests", "release")
@@ -43,11 +43,9 @@ def release(site: Site) -> int:
     with site.space.read() as tx:
         rows = list(tx.scan(NAMED.range()))
     marked = Marked.read(site)  # later than the rows: what was named in between has another mark
-    heads = {name: record.commit_id for name, record in marked.branches.items()}
-    rules = marked.rules or Retention(HISTORY_DAYS)
-    active = active_commits(marked.commits, heads, marked.tags, rules, site.seconds())
+    active = marked.active(site.seconds(), Retention(HISTORY_DAYS))
     needed: set[tuple[str, str]] = set()
-    for expression in (*active, *heads):
+    for expression in (*active, *marked.branches):
         needed |= {(entry.folder, entry.manifest) for entry in maps_of(site, expression).values()}
     gone = [(key, row) for key, row in rows if NAMED.unpack(key) not in needed]
     step("refs.released")

@@ -115,6 +115,29 @@ class Marked:
                 running_imports(tx, site.uid),
             )  # fmt: skip
 
+    def active(self, now: int, rules: Retention | None = None) -> set[str]:
+        """The ids of active commits; `now` counts seconds. `rules` hold where the repository has none."""
+        heads = {name: record.commit_id for name, record in self.branches.items()}
+        return active_commits(self.commits, heads, self.tags, self.rules or rules, now)
+
+    def looks(self, site: Site) -> Iterator[tuple[set[str], dict[str, BranchRecord]]]:
+        """The indexes and branches that are staged, then those that moved while these were read, until none did.
+
+        A token that a commit or a compaction takes may lose its rows while they are read: then they are in a tree that
+        the next look finds. So two looks are enough for all that was named at the first. More of them find what was
+        staged since, which is young, or a copy of what is marked.
+        """
+        state, trees, branches = self, self.staged_trees, self.branches
+        for _ in range(LOOKS_MAX):
+            yield trees, branches
+            later = Marked.read(site)
+            branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
+            trees = {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
+            trees |= later.staged_trees - state.staged_trees
+            if not branches and not trees:
+                return
+            state = later
+
     @property
     def staged_trees(self) -> set[str]:
         """The indexes of segments, and the compacted ones."""
@@ -214,31 +237,17 @@ def collect(
 
 
 def _mark(site: Site, work: Work) -> tuple[Marked, set[str], set[str]]:
-    """Mark what is needed now; the state, its active commits, and the files of its trees."""
-    state = Marked.read(site)
-    heads = {name: record.commit_id for name, record in state.branches.items()}
-    active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
-    _mark_all(site, work, state, active)
-    return state, active, _files(site, state.trees)
-
-
-def _mark_all(site: Site, work: Work, state: Marked, active: set[str]) -> None:
     """Mark what active commits and branches name, and what those that moved meanwhile do.
 
-    A token that a commit or a compaction takes may lose its rows while they are read: then they are in a tree that the
-    next look finds. So two looks are enough for all that was named at the first. More of them find what was staged
-    since, which is young, or a copy of what is marked.
+    Returned are the state, its active commits, and the files of its trees.
     """
-    trees, branches = {state.commits[id_].tree for id_ in active} | state.staged_trees, state.branches
-    for _ in range(LOOKS_MAX):
-        work.mark(trees, branches)
-        later = Marked.read(site)
-        branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
-        trees = {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
-        trees |= later.staged_trees - state.staged_trees
-        if not branches and not trees:
-            return
-        state = later
+    state = Marked.read(site)
+    active = state.active(site.seconds())
+    first = {state.commits[id_].tree for id_ in active}
+    for trees, branches in state.looks(site):
+        work.mark(first | trees, branches)
+        first = set()
+    return state, active, _files(site, state.trees)
 
 
 def _end_uploads(site: Site) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millpond.ranges import open_range
-from millpond.versions.collect import LOOKS_MAX, Marked, active_commits, staged_addresses
+from millpond.versions.collect import Marked, staged_addresses
 from millpond.versions.objects.uploads import is_full_address, time_of
 from millpond.versions.repository_context import Site
 from millpond.versions.staging.commit_ranges import SCRATCH
@@ -47,8 +47,7 @@ def list_commits(site: Site) -> str:
     Raises: `Unavailable` when the place is full.
     """
     state = Marked.read(site)
-    heads = {name: record.commit_id for name, record in state.branches.items()}
-    active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
+    active = state.active(site.seconds())
     run_id = _run_id(site)
     with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as file:
         file.write(b"commit_id,expired,metarange_id\n")
@@ -78,20 +77,11 @@ def list_staged(site: Site) -> tuple[str, int]:
 
 def _staged(site: Site) -> Iterator[pa.Array]:
     """The addresses that layers name; of branches that moved while they were read, once more."""
-    state = Marked.read(site)
-    branches, trees = state.branches, state.staged_trees
-    for _ in range(LOOKS_MAX):
+    for trees, branches in Marked.read(site).looks(site):
         for tree in sorted(trees):
             for entry in site.index(tree).entries:
                 yield open_range(site.ranges, entry).column("address")
         yield from staged_addresses(site, branches)
-        later = Marked.read(site)
-        branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
-        trees = later.staged_trees - state.staged_trees
-        trees |= {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
-        if not branches and not trees:
-            return
-        state = later
 
 
 def _store(site: Site, name: str, file: IO[bytes]) -> None:
