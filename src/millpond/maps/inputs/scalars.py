@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -54,6 +54,23 @@ class Converted:
 
     values: pa.Array[Any]
     faults: tuple[tuple[Mask, str], ...] = ()
+
+    @staticmethod
+    def joined(count: int, parts: Iterable[tuple[npt.NDArray[np.int64], Converted]]) -> Converted:
+        """One column of `count` rows that were converted part by part: each has its rows; together they have all."""
+        converted: list[pa.Array[Any]] = []
+        faults: list[tuple[Mask, str]] = []
+        places = np.empty(count, np.int64)
+        done = 0
+        for rows, part in parts:
+            for mask, problem in part.faults:
+                spread = no_rows(count)
+                spread[rows[mask]] = True
+                faults.append((spread, problem))
+            places[rows] = done + np.arange(len(rows))
+            done += len(rows)
+            converted.append(part.values)
+        return Converted(pa.concat_arrays(converted).take(pa.array(places)), tuple(faults))
 
 
 Convert: TypeAlias = "Callable[[pa.Array[Any]], Converted]"
@@ -99,21 +116,10 @@ def by_type(array: pa.Array[Any], convert: Convert) -> Converted:
     if array.offset:
         array = array.take(pa.array(np.arange(len(array))))  # a slice of a union still tells the whole's codes
     codes = array.type_codes.to_numpy()
-    converted: list[pa.Array[Any]] = []
-    faults: list[tuple[Mask, str]] = []
-    places = np.empty(len(array), np.int64)
-    done = 0
-    for number, code in enumerate(array.type.type_codes):
-        rows = np.flatnonzero(codes == code)
-        part = by_type(_union_part(array, number, rows), convert)
-        for mask, problem in part.faults:
-            spread = no_rows(len(array))
-            spread[rows[mask]] = True
-            faults.append((spread, problem))
-        places[rows] = done + np.arange(len(rows))
-        done += len(rows)
-        converted.append(part.values)
-    return Converted(pa.concat_arrays(converted).take(pa.array(places)), tuple(faults))
+    parts = ((number, np.flatnonzero(codes == code)) for number, code in enumerate(array.type.type_codes))
+    return Converted.joined(
+        len(array), ((rows, by_type(_union_part(array, number, rows), convert)) for number, rows in parts)
+    )
 
 
 def _plain(array: pa.Array[Any]) -> pa.Array[Any]:

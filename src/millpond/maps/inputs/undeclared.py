@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
-from millpond.maps.inputs.faults import Mask, no_rows
 from millpond.maps.inputs.scalars import Converted, by_type, is_text, mask_of, masked, present, to_scalar, unsuited
 from millpond.maps.model.definition import ScalarType, ValueType
 from millpond.maps.model.one_value import NULL, XML
@@ -76,23 +75,15 @@ def encode_named(names: pa.Array[Any], texts: pa.Array[Any]) -> Converted:
     """
     names, texts = _text(names, "value type names"), _text(texts, "the text of typed values")
     names = pc.utf8_lower(names).fill_null(str(ScalarType.STRING))
+    if not len(texts):
+        return Converted(_nulls(0))
     there = present(texts)
-    encoded: list[pa.Array[Any]] = []
-    faults: list[tuple[Mask, str]] = []
-    places = np.empty(len(texts), np.int64)
-    done = 0
-    for name in pc.unique(names).to_pylist():
-        rows = np.flatnonzero(mask_of(pc.equal(names, name)))
-        part = _encode_name(name, texts.take(pa.array(rows)))
-        for mask, problem in part.faults:
-            spread = no_rows(len(texts))
-            spread[rows[mask]] = True
-            faults.append((spread & there, problem))
-        places[rows] = done + np.arange(len(rows))
-        done += len(rows)
-        encoded.append(part.values)
-    joined = pa.concat_arrays(encoded).take(pa.array(places)) if encoded else _nulls(0)
-    return Converted(pc.if_else(pa.array(there), joined, pa.scalar(NULL, pa.binary())), tuple(faults))
+    parts = ((name, np.flatnonzero(mask_of(pc.equal(names, name)))) for name in pc.unique(names).to_pylist())
+    encoded = Converted.joined(
+        len(texts), ((rows, _encode_name(name, texts.take(pa.array(rows)))) for name, rows in parts)
+    )
+    values = pc.if_else(pa.array(there), encoded.values, pa.scalar(NULL, pa.binary()))
+    return Converted(values, tuple((mask & there, problem) for mask, problem in encoded.faults))
 
 
 def _text(array: pa.Array[Any], target: str) -> pa.Array[Any]:

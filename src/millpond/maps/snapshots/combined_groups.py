@@ -27,7 +27,7 @@ from millpond.maps.search.run_values import counted_from
 
 __all__ = (
     "GroupRows", "combined_groups", "groups_of_buckets", "groups_rolled_up",
-    "in_order_of_time",
+    "in_order_of_time", "rows_of",
 )  # fmt: skip
 
 _HASH_BYTES = 8
@@ -43,13 +43,17 @@ class GroupRows:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch) -> GroupRows:
-        column = batch.column("rows")
-        offsets = column.offsets.to_numpy().astype(np.int64)
-        rows = column.values.slice(offsets[0], offsets[-1] - offsets[0])
-        offsets -= offsets[0]
+        offsets, rows = rows_of(batch)
         first = np.diff(rows.field("time").to_numpy(), prepend=0) != 0
         first[offsets[:-1][np.diff(offsets) > 0]] = True
         return cls(offsets, rows, np.flatnonzero(first))
+
+
+def rows_of(batch: pa.RecordBatch) -> tuple[I64, pa.StructArray]:
+    """The rows of a batch of groups, and where those of each begin; those of a slice begin where it does."""
+    column = batch.column("rows")
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], column.values.slice(offsets[0], offsets[-1] - offsets[0])
 
 
 def groups_rolled_up(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:

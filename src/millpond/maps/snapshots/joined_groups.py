@@ -35,6 +35,7 @@ from millpond.maps.snapshots.combined_groups import (
     groups_of_buckets,
     groups_rolled_up,
     in_order_of_time,
+    rows_of,
 )
 from millpond.maps.snapshots.groups_of_rows import Mask, is_before, list_of_rows, row_times
 from millpond.maps.snapshots.manifest import LayerMode
@@ -107,13 +108,10 @@ class _Rows:
     def of(cls, definition: MapDefinition, groups: list[pa.RecordBatch]) -> _Rows:
         batches, lows, highs, begin = [], [], [], 0
         for batch in groups:
-            column = batch.column("rows")
-            offsets = column.offsets.to_numpy().astype(np.int64)  # those of a slice begin where it does
-            rows = column.values.slice(offsets[0], offsets[-1] - offsets[0])
+            offsets, rows = rows_of(batch)
             batches.append(pa.RecordBatch.from_struct_array(rows))
-            offsets += begin - offsets[0]
-            lows.append(offsets[:-1])
-            highs.append(offsets[1:])
+            lows.append(offsets[:-1] + begin)
+            highs.append(offsets[1:] + begin)
             begin += len(rows)
         times = [np.concatenate([batch.column(name).to_numpy() for batch in batches])
                  for name in row_times(definition.kind)] or [np.zeros(begin, np.int64)]  # fmt: skip
