@@ -20,7 +20,6 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.arrays.matching import matching
 from millpond.errors import Invalid
 from millpond.events.filters import ALL, EventFilter, filter_of
 from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
@@ -29,7 +28,7 @@ from millpond.events.interface import EventsLike
 from millpond.events.names import StreamName
 from millpond.events.rows import TABLE, read_rows
 from millpond.maps.predicates.predicate import columns_tested, typed_spans
-from millpond.tables.rows import Left
+from millpond.tables.rows import Left, scanned
 
 __all__ = ("EventTable",)
 
@@ -52,19 +51,16 @@ class EventTable:
 
         Raises: as `Events.read`, with the batches.
         """
-        names = TABLE.names if columns is None else list(columns)
-        schema = pa.schema([TABLE.field(name) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, self._batches(where, names))
+        names = TABLE.names if columns is None else columns
+        return scanned(TABLE, self._batches(where, names), where, columns)
 
-    def _batches(self, where: pc.Expression | None, names: list[str]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, where: pc.Expression | None, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         events, spans = self._events(), {} if where is None else typed_spans(where, TABLE)
         bounds, tested = _Wanted(spans), [] if where is None else columns_tested(where, TABLE)
         schema = pa.schema([field for field in TABLE if field.name in tested or field.name in names])
         for index in (index for index in bounds.indexes(events) if self._may(index.stream)):
             after, until = bounds.bounds([day for day, _ in index.days()])
-            for batch in read_rows(events, index, after, until, schema=schema, matching=bounds.matching):
-                rows = batch if where is None else matching(batch, where)
-                yield rows.select(names)  # also one without rows: it lets a query end in time
+            yield from read_rows(events, index, after, until, schema=schema, matching=bounds.matching)
 
 
 class _Wanted(Left):
