@@ -26,7 +26,7 @@ from millpond.errors import Conflict, Unavailable
 from millpond.kernel.keys import decode, encode
 from millpond.kernel.keyspace import REGISTRY
 from millpond.kernel.lease import LEASE, Lease
-from millpond.kernel.log import Log, begun_at
+from millpond.kernel.log import Head, Log, head_row
 from millpond.kernel.steps import step
 from millpond.workflows.keyspaces import (
     COMMANDS,
@@ -176,7 +176,10 @@ def _of_partitions(metadata: ReadTransaction, runs: ReadTransaction) -> CopiedRu
             if keyspace not in _OF_A_LOG:
                 yield from runs.scan(keyspace.range())
         yield from (row for row in metadata.scan(DEFINITION.range()) if _is_metadata(row[0]))
-        yield begun_at(COMMANDS, max(place.position for place in places), max(place.ms for place in places))
+        position, ms = max(place.position for place in places), max(place.ms for place in places)
+        # Nobody knows the chain up to there, and nobody checks against it: the log has no entry yet. It needs its
+        # length, or the head would count as damaged.
+        yield head_row(COMMANDS, Head(position, "0" * 32, ms))
 
     parts = tuple(
         _Part(number, place.position, partial(_all_rows, tx))

@@ -34,7 +34,7 @@ from millpond.kernel.keys import KeyRange, Prefix
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.verify import Report, checked, problem
 
-__all__ = ("Head", "Log", "Record", "begun_at", "put_head")
+__all__ = ("Head", "Log", "Record", "head_row")
 
 E = TypeVar("E")
 # Of fixed width, for there are many; the head is a single row, and JSON.
@@ -56,11 +56,9 @@ class Head:
 _HEAD = JsonForm(Head)
 
 
-def begun_at(prefix: Prefix, position: int, stamp_ms: int) -> tuple[bytes, bytes]:
-    """The row of a log without entries that goes on behind a position of another."""
-    # Nobody knows the chain up to there, and nobody checks against it: the log has no entry yet. It needs its length,
-    # or the head would count as damaged.
-    return prefix.pack("head"), _HEAD.encode(Head(position, "0" * 32, stamp_ms))
+def head_row(prefix: Prefix, head: Head) -> tuple[bytes, bytes]:
+    """The row of the head of the log under a prefix."""
+    return prefix.pack("head"), _HEAD.encode(head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +87,14 @@ class Log(Generic[E]):
     def append(self, tx: Transaction, entry: E, now_ms: int, last: Head | None = None) -> Record[E]:
         """Put the next entry; its time is `now_ms`, or the time of the entry before when clocks went backwards.
 
-        With `last`, the head as it is before, the new one is not stored: `put_head` does it behind several entries.
+        With `last`, the head as it is before, the new one is not stored: `head_row` is put behind several.
         """
         before = last or self.head(tx)
         row, position, stamp_ms = self.encode(entry), before.position + 1, max(now_ms, before.stamp_ms)
         head = Head(position, _chain(before.chain, position, stamp_ms, row), stamp_ms)
         self._put(tx, head, row)
         if last is None:
-            put_head(tx, self.prefix, head)
+            tx.put(*head_row(self.prefix, head))
         return Record(position, stamp_ms, head.chain, entry)
 
     def accept(self, tx: Transaction, record: Record[E]) -> bool:
@@ -111,7 +109,7 @@ class Log(Generic[E]):
         head = Head(record.position, record.chain, record.stamp_ms)
         assert head.position == self.head(tx).position + 1, "positions are dense"
         self._put(tx, head, self.encode(record.entry))
-        put_head(tx, self.prefix, head)
+        tx.put(*head_row(self.prefix, head))
         return True
 
     def trim(self, tx: Transaction, before: int) -> int:
@@ -259,11 +257,6 @@ class Log(Generic[E]):
         return Corrupt(
             f"the log is damaged: {message}", kind="log_damaged", key=self.prefix.packed.hex(), found=evidence
         )
-
-
-def put_head(tx: Transaction, prefix: Prefix, head: Head) -> None:
-    """Store the head of the log under a prefix."""
-    tx.put(prefix.pack("head"), _HEAD.encode(head))
 
 
 def _chain(before: str, position: int, stamp_ms: int, row: bytes) -> str:

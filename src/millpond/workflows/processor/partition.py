@@ -29,7 +29,7 @@ from littlehorse.model import Tenant, Variable, WfRunVariableAccessLevel, WfSpec
 
 from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
-from millpond.kernel.log import Head, Log, put_head
+from millpond.kernel.log import Head, Log, head_row
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.workflows.engine import (
@@ -141,7 +141,7 @@ class Partition:
                 if over():
                     break
             if head is not last:
-                put_head(rows, self.log.prefix, head)
+                rows.put(*head_row(self.log.prefix, head))
         return ends
 
     def _apply_chain(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
@@ -176,7 +176,7 @@ class Partition:
                 end, head = self._fire(rows, timer, now, head)
                 ends += [] if end is None else [end]
             if head is not last:
-                put_head(rows, self.log.prefix, head)
+                rows.put(*head_row(self.log.prefix, head))
         return ends
 
     def instant(self, now_ms: int) -> int:
