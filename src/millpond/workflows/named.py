@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 from millpond.error_values import shown, some_of
 from millpond.errors import Invalid, MillpondError, NotFound
-from millpond.workflows.deferred import engine, pipeline_starts, protocol, start_inputs
+from millpond.json_forms import to_json
+from millpond.workflows.deferred import conversions, engine, pipeline_starts, protocol, start_inputs
 
-__all__ = ("answer_in", "filters_of", "found", "run_of", "spec_of", "status_of", "version_of")
+__all__ = (
+    "answer_in", "attempt_words", "filters_of", "found", "node_number", "run_of", "spec_of", "status_of", "version_of",
+)  # fmt: skip
 
 _WORKFLOWS_MAX = 50
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
@@ -112,6 +115,25 @@ def found(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
     except NotFound:
         raise NotFound(f"there is no such {thing.replace('-', ' ')}", kind="workflow_missing", type=thing, id=value,
                        hint=f"list them: millpond {thing} list") from None  # fmt: skip
+
+
+def node_number(name: str) -> tuple[int, str]:
+    """The order of a node among those of its thread: the number that begins its name, such as `1-greet-TASK`."""
+    digits = name.partition("-")[0]
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0, name
+
+
+def attempt_words(attempt: Any, cut: Callable[[str], str] = str, reason: Callable[[str], str] = str) -> str:
+    """The progress of an attempt that runs, else its output, or why it failed; `cut` and `reason` shorten them."""
+    from millpond.workflows.tasks.progress import words_of
+
+    if attempt.status == protocol.TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
+        return words_of(conversions.plain(attempt.log_output))
+    if attempt.HasField("output"):
+        return cut(to_json(conversions.plain(attempt.output)).decode())
+    if attempt.HasField("exception"):
+        return f"{attempt.exception.name} {reason(attempt.exception.message)}"
+    return reason(attempt.error.message)
 
 
 def answer_in(call: Any, task: Any, texts: Mapping[str, str]) -> dict[str, Any]:

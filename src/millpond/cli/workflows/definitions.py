@@ -24,7 +24,7 @@ from millpond.cli.workflows.server import (
 from millpond.errors import NotFound
 from millpond.json_forms import to_json
 from millpond.workflows.deferred import protocol, start_inputs
-from millpond.workflows.named import found, spec_of, version_of
+from millpond.workflows.named import found, node_number, spec_of, version_of
 
 __all__ = ("delete_task", "delete_workflow", "list_tasks", "list_workflows", "show_workflow", "versions_by_name")
 
@@ -80,15 +80,9 @@ def _tree(spec: Any) -> Iterator[str]:
     for name in sorted(spec.thread_specs, key=lambda own: (own != first, own)):
         yield f"├─ thread {name}"
         nodes = spec.thread_specs[name].nodes
-        for node in sorted(nodes, key=_number):
+        for node in sorted(nodes, key=node_number):
             after = ", ".join(dict.fromkeys(edge.sink_node_name for edge in nodes[node].outgoing_edges))
             yield f"│    {node}" + f" → {after}" * bool(after)
-
-
-def _number(node: str) -> tuple[int, str]:
-    """The number that begins the name of a node, such as `1-greet-TASK`."""
-    digits = node.partition("-")[0]
-    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0, node
 
 
 def _spec(call: Any, name: str, version: str) -> Any:

@@ -30,7 +30,7 @@ from millpond.json_forms import parse_object, stable_json, to_json
 from millpond.sizes import human_count, human_time
 from millpond.times.instants import parse_instant
 from millpond.workflows.deferred import conversions, engine, pipeline_starts, protocol, start_inputs
-from millpond.workflows.named import filters_of, run_of, spec_of, status_of
+from millpond.workflows.named import attempt_words, filters_of, run_of, spec_of, status_of
 from millpond.workflows.newest import newest_runs
 
 __all__ = ("delete", "delete_many", "pairs_in", "reason_of", "rescue", "resume", "runs", "show", "start", "stop")
@@ -242,7 +242,6 @@ def _cut(text: str) -> str:
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from millpond.cli.workflows.task_worker import step_of
     from millpond.workflows.tasks.inputs import inputs_of_task
-    from millpond.workflows.tasks.progress import words_of
 
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     name = node.node_name
@@ -257,12 +256,7 @@ def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
         yield f"│        given {_cut(to_json(inputs).decode())}"
     newest = task is not None and task.source.task_node.node_run_id == node.id  # a rescued task has several nodes
     for number, attempt in enumerate(task.attempts if task is not None and newest else ()):
-        result = attempt.WhichOneof("result")
-        words = _shown(attempt.output) if result == "output" else ""
-        words = reason_of(attempt.error.message) if result == "error" else words
-        words = f"{attempt.exception.name} {reason_of(attempt.exception.message)}" if result == "exception" else words
-        if attempt.status == protocol.TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
-            words = words_of(conversions.plain(attempt.log_output))
+        words = attempt_words(attempt, _cut, reason_of)
         status = protocol.TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
         yield f"│        attempt {number} {status}  {words}".rstrip()
 

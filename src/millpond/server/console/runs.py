@@ -19,7 +19,6 @@ from starlette.responses import Response
 from millpond.console import Span, link, strip
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.events.names import StreamName
-from millpond.json_forms import to_json
 from millpond.kernel.hours import HOUR_MS
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in, note_change, share_of
@@ -34,7 +33,7 @@ from millpond.server.thread_limits import on_loop
 from millpond.sizes import human_time
 from millpond.times.instants import parse_instant
 from millpond.workflows.deferred import conversions, engine, protocol
-from millpond.workflows.named import run_of
+from millpond.workflows.named import attempt_words, run_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -407,18 +406,11 @@ def _has_task(node: Any) -> bool:
 
 
 def _attempt(attempt: Any) -> dict[str, Any]:
-    from millpond.workflows.tasks.progress import words_of
-
-    result = attempt.WhichOneof("result")
-    words = to_json(conversions.plain(attempt.output)).decode() if result == "output" else ""
-    words = attempt.error.message if result == "error" else words
-    words = f"{attempt.exception.name} {attempt.exception.message}" if result == "exception" else words
-    if attempt.status == protocol.TaskStatus.TASK_RUNNING and attempt.HasField("log_output"):
-        words = words_of(conversions.plain(attempt.log_output))
     status = protocol.TaskStatus.Name(attempt.status).removeprefix("TASK_")
     log = "" if attempt.status == protocol.TaskStatus.TASK_RUNNING else attempt.log_output.str
     return {
-        "status": status, "worker": attempt.task_worker_id, "words": words, "log": log, **times_of(attempt, *_ATTEMPT),
+        "status": status, "worker": attempt.task_worker_id, "words": attempt_words(attempt), "log": log,
+        **times_of(attempt, *_ATTEMPT),
     }  # fmt: skip
 
 

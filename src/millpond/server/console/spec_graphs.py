@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from millpond.console import Flow, flow_graph
 from millpond.json_forms import FormError, parse_object
+from millpond.workflows.named import node_number
 
 __all__ = ("drawings", "states_of", "threads_of")
 
@@ -34,7 +35,8 @@ def threads_of(spec: Any) -> list[dict[str, Any]]:
 
 def _thread(name: str, thread: Any) -> dict[str, Any]:
     # The entry point comes first; the others by the number that their names begin with.
-    names = sorted(thread.nodes, key=lambda own: (thread.nodes[own].WhichOneof("node") != "entrypoint", _number(own)))
+    is_entry = {own: node.WhichOneof("node") == "entrypoint" for own, node in thread.nodes.items()}
+    names = sorted(thread.nodes, key=lambda own: (not is_entry[own], node_number(own)))
     handlers = {
         handler.handler_spec_name for node in thread.nodes.values() for handler in node.failure_handlers
     } | {own.handler_spec_name for own in thread.interrupt_defs}  # fmt: skip
@@ -42,11 +44,6 @@ def _thread(name: str, thread: Any) -> dict[str, Any]:
         "name": name, "more": len(names) > _NODES_MAX, "handlers": sorted(handlers),
         "nodes": [_node(own, thread.nodes[own]) for own in names[:_NODES_MAX]],
     }  # fmt: skip
-
-
-def _number(name: str) -> tuple[int, str]:
-    digits = name.partition("-")[0]
-    return (int(digits) if digits.isdecimal() and len(digits) < 10 else 0, name)
 
 
 def _node(name: str, node: Any) -> dict[str, Any]:
