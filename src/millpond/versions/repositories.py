@@ -73,26 +73,21 @@ class Background:
     """Maintenance that nobody waits for: one thread, started with the first act."""
 
     def __init__(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="versions")
         self._lock = threading.Lock()
         self._closed = False
 
     def __call__(self, act: Callable[[], object]) -> None:
         """Run an act later; after `close`, not at all: the next open repairs what is left."""
         with self._lock:
-            if self._closed:
-                return
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(1, thread_name_prefix="versions")
-            self._threads.submit(_quietly, act)
+            if not self._closed:
+                self._threads.submit(_quietly, act)
 
     def close(self) -> None:
         """Finish the act that is running, and drop those behind it."""
         with self._lock:
             self._closed = True
-            threads = self._threads
-        if threads is not None:
-            threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
 
 
 def _quietly(act: Callable[[], object]) -> None:

@@ -134,7 +134,7 @@ class ImportJobs:
     """The imports that this process runs, and all that it can show."""
 
     def __init__(self) -> None:
-        self._threads: ThreadPoolExecutor | None = None
+        self._threads = ThreadPoolExecutor(RUNNING_MAX, thread_name_prefix="imports")
         self._running = 0
         self._closed = False
         self._lock = threading.Lock()
@@ -168,8 +168,6 @@ class ImportJobs:
                 )  # fmt: skip
             site.space.write(begin)
             step("versions.import_started")
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(RUNNING_MAX, thread_name_prefix="imports")
             self._running += 1
             job = _Job(site, record, imports, tuple(locations), message, force, lambda: self._closed)
             self._threads.submit(self._run, job)
@@ -220,9 +218,7 @@ class ImportJobs:
         """Stop the imports of this process at their next block, and wait for them."""
         with self._lock:
             self._closed = True
-            threads = self._threads
-        if threads is not None:
-            threads.shutdown()  # also of one that no thread has taken yet: it says in its row that it ended
+        self._threads.shutdown()  # also of one that no thread has taken yet: it says in its row that it ended
 
 
 def _get(tx: ReadTransaction, site: Site, branch: str, id_: str) -> ImportRecord:
