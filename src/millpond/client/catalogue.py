@@ -8,12 +8,10 @@ from typing import Any
 from millpond.client.catching_up import come_up_to
 from millpond.client.map import definition_of
 from millpond.client.operations import ask_primary
-from millpond.client.request_values import encoded
 from millpond.client.transport import Nodes
 from millpond.client.upload import ON_MAIN
 from millpond.clock import Clock
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.json_forms import plain
 from millpond.kernel.operations import Operation
 from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.maps.model.field_changes import CHANGES
@@ -41,7 +39,7 @@ class RemoteCatalogue:
         """
         value, commit = arguments["value"], arguments.get("commit", True)
         typed = {**arguments, "value": None if value is None else str(value), "commit": None}
-        body = encoded(operation.request({}, typed).body, plain)
+        body = operation.request({}, typed).body
         return definition_of(self._change("POST", "/v1/maps", body, repeatable=body["exist_ok"], commit=commit))
 
     def alter(self, name: str, settings: Mapping[str, Any], *, commit: bool = True) -> MapDefinition:
