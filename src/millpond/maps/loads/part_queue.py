@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 
 from millpond.kernel.space import Space
-from millpond.maps.log.queue import Quarantined, Queued, maintenance_orders, queued_parts, waiting_maps
+from millpond.maps.log.queue import Quarantined, Queued, first_waiting, queued_parts, waiting_maps
 from millpond.maps.model.keyspaces import QUARANTINE
 
 __all__ = ("PartQueue",)
@@ -28,8 +28,8 @@ class PartQueue:
     def waits(self, name: str, up_to: float = inf) -> bool:
         """True when parts or maintenance orders of a map are queued that were entered up to a position of the log."""
         with self.space.read() as tx:
-            fronts = (next(queued_parts(tx, name), None), next(maintenance_orders(tx, name), None))
-        return any(front is not None and front.position <= up_to for front in fronts)
+            front = first_waiting(tx, name)
+        return front is not None and front <= up_to
 
     def maps(self) -> list[str]:
         """The maps that something waits for, by name."""

@@ -51,6 +51,7 @@ __all__ = (
     "Queued",
     "applied_everywhere",
     "applied_position",
+    "first_waiting",
     "maintenance_orders",
     "map_of_part",
     "quarantine_folder",
@@ -305,9 +306,14 @@ def applied_everywhere(tx: ReadTransaction) -> int:
 
 def applied_position(tx: ReadTransaction, name: str) -> int:
     """Every entry about the map up to this position has been applied."""
+    front = first_waiting(tx, name)
+    return head_of(tx).position if front is None else max(0, front - 1)
+
+
+def first_waiting(tx: ReadTransaction, name: str) -> int | None:
+    """The position of the first entry that waits to be applied to a map; None when none does."""
     part, order = next(queued_parts(tx, name), None), next(maintenance_orders(tx, name), None)
-    waits = [item.position - 1 for item in (part, order) if item is not None]
-    return max(0, min(waits, default=head_of(tx).position))
+    return min((item.position for item in (part, order) if item is not None), default=None)
 
 
 def forget_map(tx: Transaction, name: str) -> None:
