@@ -42,11 +42,11 @@ def need_count(argument: str, value: object, *kinds: type) -> None:
 
 
 def need_list(argument: str, values: object, *kinds: type) -> None:
-    """Refuse an argument that is not a list of such values; one text is none.
+    """Refuse an argument that is not a list of such values; one text is none, nor is a mapping.
 
     Raises: as `need_type`.
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Collection):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
         raise _refused(argument, values, (Collection,))
     for value in values:
         need_type(argument, value, *kinds)

@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
@@ -28,7 +28,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.argument_types import need_type
+from millpond.argument_types import need_list, need_type
 from millpond.errors import Invalid, NotFound, Unavailable
 
 __all__ = ("Format", "InputFile", "Piece", "find_files", "format_named", "open_stream", "paths_of", "read_chunks")
@@ -80,9 +80,8 @@ def find_files(targets: Sequence[str | Path], written: str | None = None) -> lis
     Raises: `NotFound` for what does not exist; `Invalid` for a file whose format is unknown.
     """
     need_type("files", targets, Iterable)
-    targets = list(targets)
-    for target in targets:
-        need_type("files", target, str, PathLike)
+    targets = targets if isinstance(targets, Mapping) else list(targets)
+    need_list("files", targets, str, PathLike)
     need_type("written", written, str, NoneType)
     format_ = None if written is None else format_named(written)
     files = [_input_file(path, format_) for target in targets for path in paths_of(target)]
@@ -131,7 +130,9 @@ def paths_of(target: str | Path) -> list[Path]:
         if files:
             return files
         raise NotFound("no file is named so", kind="file_not_found", pattern=target)
-    raise NotFound("file does not exist", kind="file_not_found", path=target)
+    raise NotFound(
+        "file does not exist", kind="file_not_found", path=target, hint=f"a relative path begins at {Path.cwd()}"
+    )
 
 
 def _in_folder(folder: Path) -> list[Path]:
