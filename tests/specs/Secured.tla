@@ -7,8 +7,8 @@ maps/layered/secured.py; `KnownObjects.putting` and `KnownObjects.put_again` of 
 maps/layered/head.py.
 A file has its content for a name, and each writer a copy of what it put. "rows" has rows that were deleted with all
 their copies, and "rows anew" is made of it; "clean" has the others. The grace of a collection is over at once.
-As Lease.tla goes through it, one who looked at the lease has it until the file is removed; everybody may take any
-other holder for dead, at any time.
+As Lease.tla goes through it, one who looked at the lease has it until the file is removed: both are one step here.
+Everybody may take a holder for dead, at any time.
 
 Faults: a writer or a remover rests between any two steps, for longer than its lease, or for ever: it died.
 What is not promised: a writer that rests for longer than its mark may leave a file of purged rows. It never counts, and
@@ -72,12 +72,12 @@ MarkLate(name) ==
     /\ marks' = IF writer[name].marks THEN marks \cup {name} ELSE marks
     /\ UNCHANGED <<lease, named, revision, files, remover, purged, left>>
 
-Left(name) == IF writer[name].lost THEN left \cup {writer[name].file} ELSE left
+Left(name) == IF writer[name].lost THEN left \cup ({writer[name].file} \cap Old) ELSE left
 
 Put(name) ==
     /\ writer[name].at = "read"
     /\ files' = files \cup {writer[name].file} /\ left' = Left(name)
-    /\ writer' = [writer EXCEPT ![name].at = "put", ![name].put = writer[name].begun]
+    /\ writer' = [writer EXCEPT ![name].at = "put", ![name].put = writer[name].begun, ![name].begun = 0]
     /\ UNCHANGED <<lease, marks, named, revision, remover, purged>>
 
 WaitFree(name) ==
@@ -104,8 +104,8 @@ Swap(name) ==
             /\ IF writer[name].was = revision
                THEN named' = writer[name].file /\ revision' = revision + 1
                ELSE UNCHANGED <<named, revision>>
-       ELSE /\ writer' = [writer EXCEPT ![name].at = IF Flaw = "term anew" THEN "secured" ELSE "put",
-                                        ![name].term = lease.term]
+       ELSE /\ writer' = IF Flaw = "term anew" THEN [writer EXCEPT ![name].term = lease.term]
+                         ELSE [writer EXCEPT ![name].at = "put", ![name].term = 0]
             /\ UNCHANGED <<named, revision>>
     /\ UNCHANGED <<lease, marks, files, remover, purged, left>>
 
@@ -121,21 +121,20 @@ Die(name) ==
     /\ UNCHANGED <<lease, marks, named, revision, files, remover, purged, left>>
 
 RenewMark(name) ==
-    /\ writer[name].marks /\ writer[name].lost /\ name \notin marks
+    /\ writer[name].lost /\ name \notin marks
     /\ marks' = marks \cup {name}
     /\ UNCHANGED <<lease, named, revision, files, writer, remover, purged, left>>
 
 EndDeadMark(name) ==
     /\ name \in marks
-    /\ marks' = marks \ {name} /\ writer' = [writer EXCEPT ![name].lost = writer[name].at # "idle"]
+    /\ marks' = marks \ {name} /\ writer' = [writer EXCEPT ![name].lost = writer[name].marks]
     /\ UNCHANGED <<lease, named, revision, files, remover, purged, left>>
 
 -----------------------------------------------------------------------------
 Holds(name) == lease = [holder |-> name, term |-> remover[name].term]
-IsSure(name) == remover[name].at = "sure" /\ Holds(name)
 
 EndDead ==
-    /\ lease.holder # Nobody /\ ~IsSure(lease.holder)
+    /\ lease.holder # Nobody
     /\ lease' = [lease EXCEPT !.holder = Nobody]
     /\ UNCHANGED <<marks, named, revision, files, writer, remover, purged, left>>
 
@@ -159,20 +158,16 @@ Take(name) ==
 (* A purge spares what a load may be about to enter, and nothing that has the rows. *)
 List(name) ==
     /\ remover[name].at = "taken"
-    /\ \E spared \in SUBSET {"loaded"} :
-        remover' = [remover EXCEPT ![name].at = "listed", ![name].due = files \ ({named} \cup spared)]
+    /\ remover' = [remover EXCEPT ![name].at = "listed", ![name].due =
+            files \ ({named} \cup IF name = "purge" THEN {"loaded"} ELSE {})]
     /\ UNCHANGED <<lease, marks, named, revision, files, writer, purged, left>>
 
-Renew(name) ==
-    /\ remover[name].at = "listed" /\ remover[name].due # {}
-    /\ remover' = [remover EXCEPT ![name].at =
-            IF Holds(name) \/ Flaw = "no look at the lease" THEN "sure" ELSE "ends"]
-    /\ UNCHANGED <<lease, marks, named, revision, files, writer, purged, left>>
-
+(* The look at the lease, and what it allows. *)
 Remove(name, file) ==
-    /\ remover[name].at = "sure" /\ file \in remover[name].due
-    /\ files' = files \ {file}
-    /\ remover' = [remover EXCEPT ![name].at = "listed", ![name].due = @ \ {file}]
+    /\ remover[name].at = "listed" /\ file \in remover[name].due
+    /\ IF Holds(name) \/ Flaw = "no look at the lease"
+       THEN files' = files \ {file} /\ remover' = [remover EXCEPT ![name].due = @ \ {file}]
+       ELSE files' = files /\ remover' = [remover EXCEPT ![name].at = "ends"]
     /\ UNCHANGED <<lease, marks, named, revision, writer, purged, left>>
 
 GiveBack(name) ==
@@ -189,7 +184,7 @@ Next ==
         \/ Begin(name, TRUE) \/ Begin(name, FALSE) \/ Read(name) \/ MarkLate(name) \/ Put(name) \/ WaitFree(name) \/ Secure(name) \/ Swap(name)
         \/ End(name) \/ Die(name) \/ RenewMark(name) \/ EndDeadMark(name)
     \/ \E name \in Removers :
-        \/ Take(name) \/ List(name) \/ Renew(name) \/ GiveBack(name)
+        \/ Take(name) \/ List(name) \/ GiveBack(name)
         \/ \E file \in Old \cup {"clean", "loaded"} : Remove(name, file)
 
 Spec == Init /\ [][Next]_state
