@@ -40,7 +40,7 @@ PERIODS = {
     "reports/reporter.py:_run": "at most so many appends a second",
     "server/readers.py:start": "the start of a process",
     "server/workflows/looking.py:_repeat": "beats that do not come; data that schedules wait for, of any process",
-    "server/workflows/shared/service.py:_where": "the other process that is about to own the partition",
+    "server/workflows/service.py:_where": "the other process that is about to own the partition",
     "stores/bucket_space/batch_log.py:later": _BUCKET,
     "stores/bucket_space/batch_log.py:put": _BUCKET,
     "stores/bucket_space/space.py:_write_batch": _BUCKET,

@@ -22,8 +22,7 @@ from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.rpc.health import NEEDS
 from millpond.server.rpc.serving import SERVICES
 from millpond.server.run import Service
-from millpond.server.workflows.methods import workflow_methods
-from millpond.server.workflows.shared.service import peer_methods
+from millpond.server.workflows.methods import peer_methods, workflow_methods
 from millpond.settings import load_settings
 from millpond.sizes import size_in_words
 

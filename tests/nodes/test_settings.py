@@ -18,7 +18,7 @@ from millpond.events.maintenance import MaintenanceRules
 from millpond.memory_bound import MEMORY_MAX
 from millpond.nodes.audit import FILE_BYTES_MAX, FILES_MAX
 from millpond.nodes.limits import INTERVALS_MS, NodeLimits, intervals_ms
-from millpond.server.workflows.shared.service import CHECKPOINT_SECONDS
+from millpond.server.workflows.shared.partitions import CHECKPOINT_SECONDS
 from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings
 from millpond.sizes import size_in_words
 from millpond.workflows.partitions import RUN_PARTITIONS

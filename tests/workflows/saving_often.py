@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from millpond.cli.main import main
-from millpond.server.workflows.shared import service
+from millpond.server.workflows.shared import partitions
 
 if __name__ == "__main__":
-    service.CHECKPOINT_SECONDS = 1.0
+    partitions.CHECKPOINT_SECONDS = 1.0
     main()

@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 from millpond.errors import Conflict, Internal, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.pond_folder import host_name, is_alive
 from millpond.server.workflows.shared.ownership import Ownership
+from millpond.server.workflows.shared.partitions import CHECKPOINT_SECONDS
 from millpond.server.workflows.shared.rows import SharedRows
-from millpond.server.workflows.shared.service import CHECKPOINT_SECONDS
 from millpond.tables.runs import runs_in
 from millpond.workflows.logs.bucket_owner import IN_PROCESS, BucketOwner
 from millpond.workflows.partitions import completed, partition_of_request

@@ -87,7 +87,7 @@ def _late(request: Request, node: Node) -> Iterator[Fault]:
 
     now_ms = oldest_ms = node.clock.now_ms()
     with suppress(MillpondError):  # a partition that was closed meanwhile
-        for processor in tuple(front.workflows.about.processors.values()):
+        for processor in tuple(front.workflows.about.partitions.owned.values()):
             with processor.space.read() as tx:
                 due_ms = next_due(tx)
             if due_ms is not None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from millpond.errors import MillpondError, Unavailable
+from millpond.errors import Unavailable
 from millpond.extras import extra_missing
 from millpond.server.armada.events_api import EVENT_ROWS
 from millpond.server.armada.jobs_api import JOB_ROWS
@@ -42,7 +42,6 @@ from millpond.server.rpc.health import WATCHES_MAX, Health
 
 if TYPE_CHECKING:
     from millpond.server.workflows.service import WorkflowService
-    from millpond.server.workflows.shared.service import SharedWorkflows
     from millpond.settings import Settings
 
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
@@ -118,8 +117,7 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
     _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:
-        await _resume(workflows)
-        await workflows.join()
+        await workflows.resume()
     for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
@@ -141,41 +139,14 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
     if front.node.bucket is not None and find_spec("rocksdict") is None:
         _LOG.warning("workflows are not served: %s", extra_missing("rocksdict"))
         return None, []
-    from millpond.server.workflows.methods import workflow_methods
+    from millpond.server.workflows.methods import peer_methods, workflow_methods
     from millpond.server.workflows.metrics import WorkflowMetrics
     from millpond.server.workflows.service import WorkflowService
 
-    workflows, services = WorkflowService(front.node, front.threads), []
-    shared = _shared(front)
-    if shared is not None:
-        from millpond.server.workflows.shared.service import peer_methods
-
-        workflows = shared
-        services.append(peer_methods(shared))
+    workflows = WorkflowService(front.node, front.threads)
     front.metrics.registry.register(WorkflowMetrics(workflows))
     front.workflows = workflow_methods(workflows)
-    return workflows, [*services, front.workflows]
-
-
-def _shared(front: Front) -> SharedWorkflows | None:
-    """The workflows of a node that shares them with others; None for those of one folder."""
-    node = front.node
-    if node.bucket is not None:
-        from millpond.server.workflows.shared.bucket import BucketWorkflows
-
-        return BucketWorkflows(node, front.threads)
-    if node.settings.workflows.log:
-        from millpond.server.workflows.shared.kafka import KafkaWorkflows
-
-        return KafkaWorkflows(node, front.threads)
-    return None
-
-
-async def _resume(workflows: WorkflowService) -> None:
-    try:
-        await workflows.resume()
-    except MillpondError as error:
-        _LOG.error("workflows are not served: %s", error)
+    return workflows, [front.workflows, *([peer_methods(workflows)] if workflows.partitions.shared else [])]
 
 
 def _rpcs_max(front: Front) -> int:

@@ -273,7 +273,7 @@ class Access:
 
     def _delay(self, quota: tuple[str, ...], rate: int) -> float:
         """Take a turn: 0.0, or the seconds after which one that is refused has its own turn."""
-        now, step = self._clock.monotonic(), max(1, len(self._service.members())) / rate
+        now, step = self._clock.monotonic(), max(1, len(self._service.partitions.members())) / rate
         if quota not in self._turns:
             _make_room(self._turns)
             self._turns[quota] = _Turn()

@@ -47,13 +47,13 @@ class DataWatch:
             self._changes += 1
 
     async def _look(self) -> None:
-        seen = self._changes, frozenset(self._service.processors)
+        seen = self._changes, frozenset(self._service.partitions.owned)
         if seen == self._seen:
             return  # since then no schedule has come that waits
         for _ in range(_AT_ONCE):
             self._starts.schedules = 0
             arrived: list[tuple[str, DataArrived]] = []
-            for processor in list(self._service.processors.values()):
+            for processor in list(self._service.partitions.owned.values()):
                 arrived += await run_sync(self._starts.look, processor)
             for tenant, request in arrived:
                 await self._service.submit(tenant, request)

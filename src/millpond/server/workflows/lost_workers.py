@@ -104,7 +104,7 @@ class LostWorkers:
 
     async def _read_partitions(self) -> None:
         """Watch the attempts that were handed out before this process had their partition."""
-        owned = self._service.processors
+        owned = self._service.partitions.owned
         self._read = {number: processor for number, processor in self._read.items() if owned.get(number) is processor}
         for number, processor in list(owned.items()):
             if number not in self._read:

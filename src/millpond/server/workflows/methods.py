@@ -53,9 +53,12 @@ from millpond.client.wire_errors import NODE_KEY
 from millpond.errors import Denied, NotFound, Unavailable
 from millpond.server.routes.table import On, Work
 from millpond.server.rpc.dispatch import Call, Row, Service, method
-from millpond.server.workflows.access import admit, need_of, principal_of
+from millpond.server.workflows.access import admit, need_of, need_tenant, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
 from millpond.server.workflows.reads import GETS, READS
+from millpond.server.workflows.shared.peers import METHODS
+from millpond.server.workflows.shared.peers import SERVICE as PEERS
+from millpond.server.workflows.shared.wire import parts_of
 from millpond.tracing import TRACEPARENT, traceparent, traceparent_in
 from millpond.workflows.engine import COMMANDS, Command, apply, key_of, run_path
 from millpond.workflows.engine.trace_context import carry
@@ -69,7 +72,7 @@ if TYPE_CHECKING:
     from millpond.server.workflows.service import WorkflowService
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("SERVICE", "workflow_methods")
+__all__ = ("SERVICE", "peer_methods", "workflow_methods")
 
 SERVICE: Final = "littlehorse.LittleHorse"
 AWAIT_SECONDS_MAX = 60.0
@@ -86,6 +89,16 @@ _Row: TypeAlias = "Row[WorkflowService, Any]"
 def workflow_methods(service: WorkflowService) -> Service[WorkflowService]:
     """All methods of the service."""
     return Service(SERVICE, "workflows", service, _ROWS, admit)
+
+
+def peer_methods(service: WorkflowService) -> Service[WorkflowService]:
+    """The methods by which the processes of one group call one another."""
+    return Service(PEERS, "workflows", service, {name: Row(None, _for_peer, _PEER) for name in METHODS})
+
+
+async def _for_peer(call: _Call, data: bytes) -> bytes:
+    need_tenant(call.caller, call.right, str(parts_of(data)[1]))
+    return await call.service.for_peer(call.method, data)
 
 
 def _row(described: MethodDescriptor) -> _Row:
@@ -193,7 +206,7 @@ async def _register(call: _Call, request: RegisterTaskWorkerRequest) -> Register
 
 
 def _hosts(service: WorkflowService) -> list[LHHostInfo]:
-    addresses = (address.rpartition(":") for address in service.hosts())
+    addresses = (address.rpartition(":") for address in service.partitions.hosts())
     return [LHHostInfo(host=host, port=int(port)) for host, _, port in addresses]
 
 
@@ -273,6 +286,7 @@ def _release() -> LittleHorseVersion:
 
 _READ: Final = method("read", On.TENANT)
 _CHANGE: Final = method("write", On.TENANT, audited=True)
+_PEER: Final = method("admin", On.TENANT)
 _FREE: Final = method(None, On.TOKEN)
 _OWN: Final[dict[str, _Row]] = {
     "PollTask": Row(PollTaskRequest, _poll, method("write", On.TENANT, Work.POLL)),

@@ -58,7 +58,7 @@ class WorkflowMetrics(Collector):
         """The counts so far; zeros of a processor that has not begun."""
         workers = self._service.workers.count
         yield GaugeMetricFamily("millpond_workflows_workers_waiting", "Workers that wait for a task.", value=workers)
-        processors = tuple(self._service.processors.items())
+        processors = tuple(self._service.partitions.owned.items())
         positions = {
             number: of_partition.position for number, of_partition in processors if isinstance(of_partition, Follower)
         }
@@ -87,7 +87,7 @@ class WorkflowMetrics(Collector):
     def _of_backlog(self) -> Iterator[Metric]:
         backlogs: list[Backlog] = []
         with suppress(MillpondError):  # a partition that was closed meanwhile; the page answers without it
-            backlogs = [processor.backlog() for processor in tuple(self._service.processors.values())]
+            backlogs = [processor.backlog() for processor in tuple(self._service.partitions.owned.values())]
         now = self._service.clock.now_ms()
         tasks = GaugeMetricFamily("millpond_workflows_tasks_queued", "Tasks that wait for a worker.", labels=_QUEUE)
         oldest = GaugeMetricFamily(

@@ -20,6 +20,7 @@ from millpond.workflows.partitions.routing import (
     completed,
     partition_of_key,
     partition_of_request,
+    routed,
 )
 from millpond.workflows.partitions.stores import open_store
 
@@ -32,4 +33,5 @@ __all__ = (
     "open_store",
     "partition_of_key",
     "partition_of_request",
+    "routed",
 )

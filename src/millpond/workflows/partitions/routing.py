@@ -28,11 +28,20 @@ from littlehorse.model import (
     WfRunId,
 )
 
+from millpond.clock import Clock
 from millpond.kernel.keys import encode
 from millpond.workflows.engine import Key, Request, run_path
 from millpond.workflows.processor.rows import RUN_KINDS
 
-__all__ = ("METADATA", "RUN_PARTITIONS", "completed", "partition_of_key", "partition_of_request", "partition_of_row")
+__all__ = (
+    "METADATA",
+    "RUN_PARTITIONS",
+    "completed",
+    "partition_of_key",
+    "partition_of_request",
+    "partition_of_row",
+    "routed",
+)
 
 METADATA: Final = 0
 RUN_PARTITIONS: Final = 8
@@ -42,8 +51,9 @@ _OF_KEY: Final = (CorrelatedEvent, ScheduledWfRun, NodeRunId)
 
 
 def partition_of_key(tenant: str, key: str, partitions: int) -> int:
-    """The partition of a run's root, or of another key."""
-    assert partitions > 1, "one for metadata, one for runs"
+    """The partition of a run's root, or of another key; the one that there is has metadata, too."""
+    if partitions == 1:
+        return METADATA
     return 1 + xxhash.xxh3_64_intdigest(encode((tenant, key))) % (partitions - 1)
 
 
@@ -58,6 +68,14 @@ def partition_of_row(tenant: str, kind: type[Message], key: Key, partitions: int
     if kind in RUN_KINDS:
         return partition_of_key(tenant, str(key[0]).split("_")[0], partitions)
     return partition_of_key(tenant, str(key[0]), partitions) if kind in _OF_KEY else METADATA
+
+
+def routed(tenant: str, request: Request, partitions: int, clock: Clock) -> tuple[int, Request]:
+    """The partition of a request, and the request with the id that says so; the engine gives it where there is one."""
+    if partitions == 1:
+        return METADATA, request
+    whole = completed(request, lambda: clock.random_id() + clock.random_id())
+    return partition_of_request(tenant, whole, partitions), whole
 
 
 def completed(request: Request, new_id: Callable[[], str]) -> Request:

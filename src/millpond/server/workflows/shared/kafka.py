@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from millpond.server.workflows.shared.service import SharedParts, SharedWorkflows
+from millpond.server.workflows.shared.partitions import SharedPartitions, SharedParts
 from millpond.stores.objects import open_objects
 from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import RUN_PARTITIONS, Checkpoints
 
-if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.rpc.threads import CallThreads
-
-__all__ = ("KafkaWorkflows",)
+__all__ = ("TopicPartitions",)
 
 
-class KafkaWorkflows(SharedWorkflows):
-    """The workflows of one process, whose partitions Kafka's group assigns to it."""
+class TopicPartitions(SharedPartitions):
+    """The partitions of a topic, of which Kafka's group assigns some to this process."""
 
     _group: KafkaGroup
+    needed = True
 
-    def __init__(self, node: Node, threads: CallThreads) -> None:
-        super().__init__(node, threads)
-        where = urlsplit(node.settings.workflows.log)
-        self._servers, self._topic = where.netloc, where.path.strip("/")
+    def has_runs(self) -> bool:
+        """True: partitions that are assigned to this process are nobody else's."""
+        return True
 
     def _open_parts(self) -> SharedParts:
         node, settings = self._node, self._node.settings.workflows
+        where = urlsplit(settings.log)
+        servers, topic = where.netloc, where.path.strip("/")
         config = read_client_config(Path(settings.log_config)) if settings.log_config else {}
-        log = KafkaLog(self._servers, self._topic, partitions=RUN_PARTITIONS + 1, config=config)
-        group = KafkaGroup(log, self._topic, self.address, lambda: self._ownership.wake())
-        folder = Path(node.pond.folder) / "shared-workflows" / self._topic
+        log = KafkaLog(servers, topic, partitions=RUN_PARTITIONS + 1, config=config)
+        group = KafkaGroup(log, topic, self._service.address, lambda: self._ownership.wake())
+        folder = Path(node.pond.folder) / "shared-workflows" / topic
         return SharedParts(log, group, Checkpoints(open_objects(settings.checkpoints)), folder)
 
     def hosts(self) -> list[str]:
