@@ -24,7 +24,6 @@ import littlehorse
 from littlehorse.config import LHConfig
 from littlehorse.model import (
     Checkpoint,
-    LittleHorseStub,
     RunWfRequest,
     ScheduledTask,
     ScheduledWfRun,
@@ -33,7 +32,6 @@ from littlehorse.model import (
     TaskRun,
 )
 from littlehorse.utils import extract_value, to_variable_value
-from littlehorse.worker import WorkerContext
 
 from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, Invalid
@@ -53,10 +51,9 @@ from millpond.workflows.engine.pipeline_starts import PARAMETERS, STEP, spec_nam
 from millpond.workflows.engine.trace_context import carry
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.running import RunningAttempt, running_attempts
-from millpond.workflows.tasks.attempt_reports import attempt_report
+from millpond.workflows.tasks.attempt_reports import execute
 from millpond.workflows.tasks.progress import rows_in
 from millpond.workflows.tasks.queues import BEATING, Worker
-from millpond.workflows.tasks.traced import task_span
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -246,17 +243,12 @@ class EmbeddedRuns(RunsHere):
         return [attempt for processor in self._engine.processors() for attempt in running_attempts(processor)]
 
     async def _execute(self, scheduled: ScheduledTask) -> None:
-        planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
-        context = WorkerContext(scheduled, cast("LittleHorseStub", _Checkpoints(self)))
+        planned: dict[str, Any] = extract_value(scheduled.variables[0].value)
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
-        began = self._clock.monotonic()
-        outcome: object
-        try:
-            with task_span(scheduled, planned["name"]):
-                outcome = await tasks.step(planned, values, program, context)
-        except Exception as error:
-            outcome = error
-        report, words = attempt_report(scheduled, outcome, context.log_output, self._clock.now_ms())
+        began, stub = self._clock.monotonic(), _Checkpoints(self)
+        outcome, report, words = await execute(scheduled, tasks.step, planned["name"], stub, self._clock)
+        if isinstance(outcome, asyncio.CancelledError):
+            return  # whoever works on the pond next reports it as lost
         if isinstance(outcome, dict) and outcome.get("$skipped"):
             words = "skipped"
         # Its next task shares a write with the report.

@@ -21,12 +21,12 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import count, product
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import grpc
 from littlehorse.config import LHConfig
-from littlehorse.lh_struct import deserialize_struct
 from littlehorse.model import (
     PollTaskRequest,
     RegisterTaskWorkerRequest,
@@ -35,8 +35,7 @@ from littlehorse.model import (
     TaskDefId,
     TaskStatus,
 )
-from littlehorse.utils import extract_value
-from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
+from littlehorse.worker import LHTask, LHTaskWorker
 
 from millpond.cli.workflows.server import understood
 from millpond.clock import SystemClock
@@ -47,10 +46,9 @@ from millpond.tracing import begin_tracing
 from millpond.workflows.engine import run_path
 from millpond.workflows.engine.halting import is_halted_by_hand
 from millpond.workflows.engine.pipeline_starts import is_step
-from millpond.workflows.tasks.attempt_reports import RUN_STOPPED, STOPPED, attempt_report
+from millpond.workflows.tasks.attempt_reports import RUN_STOPPED, STOPPED, Function, execute
 from millpond.workflows.tasks.progress import METADATA, beaten, rows_in
 from millpond.workflows.tasks.queues import BEATING
-from millpond.workflows.tasks.traced import task_span
 
 __all__ = ("BEAT_SECONDS", "END_SECONDS", "TaskWorker", "step_of")
 
@@ -62,8 +60,6 @@ END_SECONDS = 30.0
 _CALL_SECONDS = 30.0
 _REPORTS_MAX = 15
 _REPORT_RETRY_SECONDS = 2.0
-
-Function = Callable[..., Awaitable[Any]]
 
 
 class TaskWorker:
@@ -225,22 +221,12 @@ class TaskWorker:
 
     async def _execute(self, stub: Any, task: LHTask, scheduled: ScheduledTask) -> None:
         """Make an attempt, and report how it ended."""
-        context = WorkerContext(scheduled, stub)
         function, began = self._functions[task.task_name], self._clock.monotonic()
         run, step = run_path(scheduled.task_run_id.wf_run_id), step_of(task.task_name, scheduled.variables)
         about = f"{run} {step} attempt {scheduled.attempt_number}"
         self._tell(f"{about}: begins")
-        working = asyncio.ensure_future(_traced(scheduled, step, function(*_inputs(function, scheduled, context))))
-        watching = asyncio.create_task(self._watch(stub, scheduled, working))
-        try:
-            await asyncio.wait([working])
-        except asyncio.CancelledError:  # handed back
-            working.cancel(STOPPED)
-            await asyncio.wait([working])
-        finally:
-            watching.cancel()
-        outcome = _outcome_of(working)
-        report, words = attempt_report(scheduled, outcome, context.log_output, self._clock.now_ms())
+        watch = partial(self._watch, stub, scheduled)
+        outcome, report, words = await execute(scheduled, function, step, stub, self._clock, watch)
         rows = rows_in(outcome) if report.status == TaskStatus.TASK_SUCCESS else ""
         self._tell(f"{about}: {words} after {self._clock.monotonic() - began:.1f} s{rows}")
         await self._report(stub, report)
@@ -284,11 +270,6 @@ class _Metadata(grpc.aio.Metadata):
         return (_Entry(*pair) for pair in super().__iter__())
 
 
-async def _traced(scheduled: ScheduledTask, step: str, work: Awaitable[Any]) -> Any:
-    with task_span(scheduled, step):
-        return await work
-
-
 def _beat() -> _Metadata | None:
     progress = beaten()
     return _Metadata((METADATA, progress)) if progress else None
@@ -300,16 +281,6 @@ def step_of(task: str, variables: Sequence[Any]) -> str:
     if is_step(task) and first is not None and first.WhichOneof("value") == "json_obj":
         return str(parse_object(first.json_obj.encode()).get("name", task))
     return task
-
-
-def _inputs(function: Function, scheduled: ScheduledTask, context: WorkerContext) -> list[Any]:
-    kinds = [kind for name, kind in get_type_hints(function).items() if name != "return"]
-    arguments: list[Any] = []
-    for kind, variable in zip(kinds, scheduled.variables, strict=False):
-        value = variable.value
-        of_struct = value.WhichOneof("value") == "struct"
-        arguments.append(deserialize_struct(value.struct, kind) if of_struct else extract_value(value))
-    return [*arguments, context] if WorkerContext in kinds else arguments
 
 
 async def _unwanted(stub: Any, scheduled: ScheduledTask) -> str:
@@ -326,14 +297,6 @@ async def _unwanted(stub: Any, scheduled: ScheduledTask) -> str:
     node = scheduled.source.task_node.node_run_id
     run = await stub.GetWfRun(node.wf_run_id, timeout=_CALL_SECONDS)
     return RUN_STOPPED if is_halted_by_hand(run, node.thread_run_number) else ""
-
-
-def _outcome_of(working: asyncio.Future[Any]) -> object:
-    """The output of an attempt that is over, or what it raised."""
-    try:
-        return working.result()
-    except BaseException as error:
-        return error
 
 
 async def _within(work: Awaitable[Any], seconds: float) -> None:
