@@ -14,10 +14,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import littlehorse
@@ -245,7 +245,7 @@ class EmbeddedRuns(RunsHere):
     async def _execute(self, scheduled: ScheduledTask) -> None:
         planned: dict[str, Any] = extract_value(scheduled.variables[0].value)
         name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
-        began, stub = self._clock.monotonic(), _Checkpoints(self)
+        began, stub = self._clock.monotonic(), Calls(self._call)
         outcome, report, words = await execute(scheduled, tasks.step, planned["name"], stub, self._clock)
         if isinstance(outcome, asyncio.CancelledError):
             return  # whoever works on the pond next reports it as lost
@@ -254,27 +254,12 @@ class EmbeddedRuns(RunsHere):
         # Its next task shares a write with the report.
         if self._takes:
             self._engine.workers.wait(Worker((TENANT, STEP), self._id))
-        await self.submit(report)
+        await self._call("ReportTask", report)
         if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s{rows_in(outcome)}")
 
-    async def submit(self, request: Message) -> Message | None:
-        """The reply to a request of the worker."""
+    async def _call(self, method: str, request: Message) -> Any:
+        """The reply to a call of the worker: by some the client's context retains what an earlier attempt computed."""
+        if method == "GetCheckpoint":
+            return self._row(Checkpoint, request)
         return await asyncio.wrap_future(self._engine.submit(TENANT, request))
-
-    def checkpoint(self, name: Message) -> Any:
-        """A checkpoint that is there."""
-        return self._row(Checkpoint, name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Checkpoints:
-    """The calls by which the client's context retains and finds what an earlier attempt has computed."""
-
-    runs: EmbeddedRuns
-
-    def __getattr__(self, method: str) -> Callable[[Message], Coroutine[Any, Any, Any]]:
-        async def call(request: Message) -> Any:
-            return self.runs.checkpoint(request) if method == "GetCheckpoint" else await self.runs.submit(request)
-
-        return call
