@@ -112,20 +112,21 @@ class WorkflowService:
         Raises: as `Partitions.open`; `Unavailable` when the node is stopping.
         """
         if not self._begun:
-            async with self._beginning:
-                await self._open()
+            # A caller that goes away leaves them opening: the next one waits for it, and opens nothing twice.
+            await asyncio.shield(asyncio.ensure_future(self._open()))
         return self.partitions
 
     async def _open(self) -> None:
-        if self._begun:
-            return
-        if self._released:
-            raise stopping()
-        self._loop = asyncio.get_running_loop()
-        await run_sync(self.partitions.open)
-        self._begun = True
-        for looking in self._lookings:
-            looking.begin()
+        async with self._beginning:
+            if self._begun:
+                return
+            if self._released:
+                raise stopping()
+            self._loop = asyncio.get_running_loop()
+            await run_sync(self.partitions.open)
+            self._begun = True
+            for looking in self._lookings:
+                looking.begin()
 
     async def resume(self) -> None:
         """Begin if there is something to go on with: timers, rows of an older layout, partitions of a group.
@@ -272,10 +273,7 @@ class WorkflowService:
         return await self._answered(number, tenant, request)
 
     async def _answered(self, number: int, tenant: str, request: bytes) -> bytes:
-        def read() -> bytes:
-            return self.partitions.local(number, tenant, lambda rows: answer(rows, parts_of(request)))
-
-        return await run_sync(read)
+        return await run_sync(self.partitions.local, number, tenant, lambda rows: answer(rows, parts_of(request)))
 
     def _remote(self, number: int, tenant: str, request: bytes) -> bytes:
         """The answer of a partition's owner, for a thread that reads."""
