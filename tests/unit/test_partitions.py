@@ -55,10 +55,9 @@ from millpond.workflows.partitions import (
     METADATA,
     Checkpoints,
     Follower,
-    completed,
     open_store,
     partition_of_key,
-    partition_of_request,
+    routed,
 )
 from millpond.workflows.partitions.entries import (
     CausedEntry,
@@ -115,8 +114,7 @@ class Cluster:
         self.passed += applied
 
     def do(self, act: Request) -> Message | None:
-        whole = completed(act, lambda: self.clock.random_id())
-        number = partition_of_request(TENANT, whole, PARTITIONS)
+        number, whole = routed(TENANT, act, PARTITIONS, self.clock)
         return self.followers[number].submit(TENANT, whole).result(SECONDS)
 
     def settle(self) -> None:
@@ -401,7 +399,7 @@ def test_a_space_that_does_not_answer_is_no_failure_of_the_command(cluster: Clus
 
 
 def test_a_process_that_lost_its_partition_confirms_no_command(cluster: Cluster) -> None:
-    follower, wanted = cluster.followers[METADATA], completed(PutTaskDefRequest(name="late"), lambda: "0")
+    follower, wanted = cluster.followers[METADATA], PutTaskDefRequest(name="late")
     follower.own(False)
     with pytest.raises(Uncertain):
         follower.submit(TENANT, wanted).result(SECONDS)

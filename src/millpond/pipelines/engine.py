@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from filelock import FileLock, Timeout
@@ -39,24 +40,26 @@ CHECKPOINT_ENTRIES = 1_000
 """Whoever ends makes a checkpoint after so many entries, so that the next process, elsewhere, reads few."""
 
 
+@dataclass(frozen=True, slots=True)
 class Engine:
     """The partitions of a pond, on which this process works until it is stopped."""
 
-    def __init__(
-        self, owned: Mapping[int, Processor], partitions: int, workers: Workers, clock: Clock,
-        stop: Callable[[], object],
-    ) -> None:  # fmt: skip
-        self._owned, self._partitions, self.workers, self._clock, self._stop = owned, partitions, workers, clock, stop
+    owned: Mapping[int, Processor]
+    partitions: int
+    workers: Workers
+    clock: Clock
+    stop: Callable[[], object]
+    """End; runs that have not ended go on when another begins."""
 
     def processors(self) -> Sequence[Processor]:
         """Those that apply commands."""
-        owned = dict(self._owned)  # another thread takes some away
+        owned = dict(self.owned)  # another thread takes some away
         return [owned[number] for number in sorted(owned)]
 
     def submit(self, tenant: str, request: Request) -> Future[Message | None]:
         """See `Processor.submit`."""
-        number, whole = routed(tenant, request, self._partitions, self._clock)
-        processor = self._owned.get(number)
+        number, whole = routed(tenant, request, self.partitions, self.clock)
+        processor = self.owned.get(number)
         if processor is not None:
             return processor.submit(tenant, whole)
         refused: Future[Message | None] = Future()
@@ -66,13 +69,9 @@ class Engine:
     def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows."""
         processors = self.processors()
-        if len(processors) < self._partitions:
+        if len(processors) < self.partitions:
             raise _moving()
         return _read(processors, tenant, act)
-
-    def stop(self) -> None:
-        """End; runs that have not ended go on when another begins."""
-        self._stop()
 
 
 def open_engine(pond: Pond, clock: Clock, passed_on: Callable[[Sequence[Applied]], None]) -> Engine:

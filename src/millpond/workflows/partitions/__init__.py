@@ -14,24 +14,7 @@ need("littlehorse")
 
 from millpond.workflows.partitions.checkpoints import Checkpoints
 from millpond.workflows.partitions.follower import Follower
-from millpond.workflows.partitions.routing import (
-    METADATA,
-    RUN_PARTITIONS,
-    completed,
-    partition_of_key,
-    partition_of_request,
-    routed,
-)
+from millpond.workflows.partitions.routing import METADATA, RUN_PARTITIONS, partition_of_key, routed
 from millpond.workflows.partitions.stores import open_store
 
-__all__ = (
-    "METADATA",
-    "RUN_PARTITIONS",
-    "Checkpoints",
-    "Follower",
-    "completed",
-    "open_store",
-    "partition_of_key",
-    "partition_of_request",
-    "routed",
-)
+__all__ = ("METADATA", "RUN_PARTITIONS", "Checkpoints", "Follower", "open_store", "partition_of_key", "routed")

@@ -9,7 +9,7 @@ Invariants:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import xxhash
@@ -33,15 +33,7 @@ from millpond.kernel.keys import encode
 from millpond.workflows.engine import Key, Request, run_path
 from millpond.workflows.processor.rows import RUN_KINDS
 
-__all__ = (
-    "METADATA",
-    "RUN_PARTITIONS",
-    "completed",
-    "partition_of_key",
-    "partition_of_request",
-    "partition_of_row",
-    "routed",
-)
+__all__ = ("METADATA", "RUN_PARTITIONS", "partition_of_key", "partition_of_row", "routed")
 
 METADATA: Final = 0
 RUN_PARTITIONS: Final = 8
@@ -57,12 +49,6 @@ def partition_of_key(tenant: str, key: str, partitions: int) -> int:
     return 1 + xxhash.xxh3_64_intdigest(encode((tenant, key))) % (partitions - 1)
 
 
-def partition_of_request(tenant: str, request: Request, partitions: int) -> int:
-    """The partition of a request, which is `completed`."""
-    key = _key(request)
-    return METADATA if key is None else partition_of_key(tenant, key, partitions)
-
-
 def partition_of_row(tenant: str, kind: type[Message], key: Key, partitions: int) -> int:
     """The partition of the rows of a kind whose keys begin so."""
     if kind in RUN_KINDS:
@@ -71,21 +57,19 @@ def partition_of_row(tenant: str, kind: type[Message], key: Key, partitions: int
 
 
 def routed(tenant: str, request: Request, partitions: int, clock: Clock) -> tuple[int, Request]:
-    """The partition of a request, and the request with the id that says so; the engine gives it where there is one."""
+    """The partition of a request, and the request with the id that says so: a new one where the caller left it open.
+
+    Where there is one partition, the engine gives the id.
+    """
     if partitions == 1:
         return METADATA, request
-    whole = completed(request, lambda: clock.random_id() + clock.random_id())
-    return partition_of_request(tenant, whole, partitions), whole
-
-
-def completed(request: Request, new_id: Callable[[], str]) -> Request:
-    """The request with the id of what it makes: a new one where the caller left it open."""
     if isinstance(request, RunWfRequest | ScheduleWfRequest) and not request.HasField("id"):
         whole = type(request)()
         whole.CopyFrom(request)  # type: ignore[arg-type]
-        whole.id = new_id()
-        return whole
-    return request
+        whole.id = clock.random_id() + clock.random_id()
+        request = whole
+    key = _key(request)
+    return METADATA if key is None else partition_of_key(tenant, key, partitions), request
 
 
 def _key(request: Request) -> str | None:
