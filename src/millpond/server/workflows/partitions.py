@@ -37,8 +37,7 @@ class Partitions(ABC):
     """The partitions of a log, and the processors of those that this process owns. Opened and closed in a thread."""
 
     count, shared, needed = 1, False, False
-    """`shared`: with other processes, which call this one; `needed`: a node without them is none.
-    """
+    """`shared`: other processes call this one; `needed`: a node that cannot open them does not begin."""
     move_seconds = 20.0
     """The time that a call waits for a partition that moves: longer than a killed owner is missed."""
     lookings: Sequence[Looking] = ()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.clock import Clock
-    from millpond.stores.rocksdb.space import RocksSpace
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.processor import Applied, Measures
     from millpond.workflows.tasks.queues import Workers
@@ -57,7 +56,7 @@ class Ownership:
         self._for_followers = clock, passed_on, workers, measures
         self._stories, self._outboxes_of = stories, outboxes
         self._outboxes: dict[int, Sequence[Outbox[Any]]] = {}
-        self._open: dict[int, tuple[Follower, RocksSpace]] = {}
+        self._open: dict[int, Follower] = {}
         self._saved: dict[int, tuple[float, int]] = {}
         self.owned: dict[int, Follower] = {}
         self.changed = Signal(clock)
@@ -120,7 +119,7 @@ class Ownership:
 
     def _reopen_behind(self) -> None:
         """Open stores anew that the log no longer reaches back to: it was trimmed while this process stood still."""
-        for number in [number for number, (follower, _) in self._open.items() if follower.behind]:
+        for number in [number for number, follower in self._open.items() if follower.behind]:
             _LOG.warning("partition %s is behind its log: it is opened anew", number)
             if number in self.owned:
                 self._lose(number)
@@ -137,26 +136,25 @@ class Ownership:
             self._close(number)
 
     def _opened(self, number: int) -> Follower:
-        opened = self._open.get(number)
-        if opened is not None:
-            return opened[0]
+        if number in self._open:
+            return self._open[number]
         saved = max(self._checkpoints.positions(number), default=0)
         space = open_store(self._folder, number, self._log, self._checkpoints)
         follower = Follower(self._log, number, space, *self._for_followers, stories=self._stories)
         follower.start()
-        self._open[number] = follower, space
+        self._open[number] = follower
         self._saved[number] = self._clock.monotonic(), saved
         return follower
 
     def _stop_sending(self, number: int) -> None:
-        self._open[number][0].written.listeners.clear()
+        self._open[number].written.listeners.clear()
         for outbox in self._outboxes.pop(number, ()):
             outbox.stop()
 
     def _close(self, number: int) -> None:
-        follower, space = self._open.pop(number)
+        follower = self._open.pop(number)
         follower.stop()
-        space.close()
+        follower.space.close()
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
