@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -221,6 +225,32 @@ def test_a_program_ends_with_all_that_it_began_when_its_attempt_is_stopped(tmp_p
         held_open.close()
 
     asyncio.run(stopped())
+
+
+_KILLED_AT_ONCE = """
+import asyncio, os, signal, subprocess
+from millpond.pipelines.kinds import _program_run
+
+class Killing(subprocess.Popen):
+    def __init__(self, words, **more):
+        super().__init__(words, **more)
+        if "sleep" in words:
+            print(self.pid, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+subprocess.Popen = Killing
+asyncio.run(_program_run(["sleep", "1000"], {}))
+"""
+
+
+@pytest.mark.usefixtures("process")
+def test_a_program_ends_though_its_process_is_killed_as_soon_as_it_has_begun() -> None:
+    worker = subprocess.run([sys.executable, "-c", _KILLED_AT_ONCE], stdout=subprocess.PIPE, check=False)
+    assert worker.returncode == -signal.SIGKILL
+    with suppress(ProcessLookupError):  # it has ended by now
+        sleeping = os.pidfd_open(int(worker.stdout))
+        assert select.select([sleeping], [], [], 30)[0]
+        os.close(sleeping)
 
 
 @pytest.mark.usefixtures("process")

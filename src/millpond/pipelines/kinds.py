@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
+from errno import ENOENT
 from functools import partial
 from io import FileIO, IncrementalNewlineDecoder
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
+from shutil import which
 from typing import TYPE_CHECKING, Any, cast
 
 import urllib3
@@ -58,6 +60,8 @@ _OUTPUT_CHARACTERS, _READ_BYTES = 10_000, 65_536
 _WATCH = 'read group && { read over || kill -s KILL -- "-$group"; }'
 """Ends the programs of a group when nobody says that they are over before the pipe ends, as when its process is killed.
 """
+_BEGIN = """trap '' PIPE; echo $$ >&0 2>/dev/null; trap - PIPE; exec "$@" </dev/null"""
+"""A program that tells its group itself, before it begins: whoever starts it may be killed at any moment."""
 _SKIPPED = {"$skipped": True}
 _LISTS = {"maps", "loads", "seen"}
 """Inputs that are lists of outputs, of which some may be of steps that were skipped."""
@@ -329,31 +333,26 @@ async def _program_run(words: list[str], variables: Mapping[str, Any]) -> dict[s
         ["sh", "-c", _WATCH], start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL, bufsize=0,
     ) as watch:  # fmt: skip
-        tell = partial(_tell, cast("FileIO", watch.stdin))
+        stdin = cast("FileIO", watch.stdin)
         try:
-            return await _watched_run(words, variables, tell)
+            return await _watched_run(words, variables, stdin)
         finally:
-            tell("over")
+            with suppress(OSError):  # it was killed
+                stdin.write(b"over\n")
 
 
-def _tell(watch: FileIO, line: object) -> None:
-    with suppress(OSError):  # it was killed
-        watch.write(f"{line}\n".encode())
-
-
-async def _watched_run(
-    words: list[str], variables: Mapping[str, Any], tell: Callable[[object], None]
-) -> dict[str, Any]:  # fmt: skip
+async def _watched_run(words: list[str], variables: Mapping[str, Any], watch: FileIO) -> dict[str, Any]:
+    env = {**os.environ, **_caller(), **{name: str(value) for name, value in variables.items()}}
     try:
+        if which(words[0], path=env.get("PATH")) is None:
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), words[0])
         process = subprocess.Popen(
-            words, env={**os.environ, **_caller(), **{name: str(value) for name, value in variables.items()}},
-            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            bufsize=0,
+            ["sh", "-c", _BEGIN, "sh", *words], env=env, start_new_session=True, stdin=watch, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, bufsize=0,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         raise Invalid("the program does not begin", kind="pipeline_program_failed", program=words[0], reason=error,
                       hint="name a program that the worker has on its PATH") from None  # fmt: skip
-    tell(process.pid)
     over, end = os.pipe()
     try:
         said_by = partial(copy_context().run, _said, process, over)
