@@ -274,7 +274,7 @@ def bench_snapshots(run: Run, folder: Path, keys: int, quick: bool) -> list[list
             target.load(table)
         for number in rounds(quick):
             cache = folder / f"cache{number}"
-            os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = str(cache)
+            os.environ["MILLPOND_CLIENT_CACHE"] = str(cache)
             with millpond.open(cluster.url, client_synchronise=True) as pond:
                 _freeze(cluster)
                 whole.append(_fetched(cluster, pond))
@@ -324,7 +324,7 @@ def main() -> None:
     arguments = parser.parse_args()
     scale, whole = 10 if arguments.quick else 1, not arguments.quick
     root = Path(tempfile.mkdtemp(prefix="millpond-nodes-", dir=os.environ.get("BENCH_DIR")))
-    os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = str(root / "cache")
+    os.environ["MILLPOND_CLIENT_CACHE"] = str(root / "cache")
     try:
         if arguments.only in (None, "merging"):
             run = Run("nodes_merging")

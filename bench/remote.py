@@ -138,7 +138,7 @@ def main() -> None:
     arguments = parser.parse_args()
     keys, run = 100_000 if arguments.quick else 1_000_000, Run("remote")
     with tempfile.TemporaryDirectory(prefix="millpond-remote-", dir=os.environ.get("BENCH_DIR")) as folder:
-        os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = f"{folder}/cache"
+        os.environ["MILLPOND_CLIENT_CACHE"] = f"{folder}/cache"
         with (
             Cluster(Path(folder), 1) as cluster, redis_server(free_port()) as port, bare_server(free_port()) as bare,
         ):  # fmt: skip

@@ -334,7 +334,7 @@ def main() -> int:
     from tests.harness.cluster_audit import settle
 
     with tempfile.TemporaryDirectory(prefix="millpond-soak-", dir=os.environ.get("BENCH_DIR")) as folder:
-        os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = f"{folder}/cache"
+        os.environ["MILLPOND_CLIENT_CACHE"] = f"{folder}/cache"
         os.environ["MILLPOND_CLIENT_MIN_TIME_TO_KEEP_SNAPSHOTS"] = "0s"
         with Cluster(Path(folder), settings=SETTINGS) as cluster:
             soak = Soak(cluster, arguments.minutes * 60, arguments.seed)

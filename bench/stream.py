@@ -176,7 +176,7 @@ def main() -> None:
     arguments.epochs, arguments.rows = (15 + WARM, 1_000) if arguments.quick else (60 + WARM, 10_000)
     with tempfile.TemporaryDirectory(prefix="millpond-stream-", dir=os.environ.get("BENCH_DIR")) as name:
         folder = Path(name)
-        os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = f"{folder}/cache"
+        os.environ["MILLPOND_CLIENT_CACHE"] = f"{folder}/cache"
         session = mp.start("local[2]", app="stream", settings={"spark.local.dir": f"{folder}/local"})
         lines, run = [], Run("stream")
 

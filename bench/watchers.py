@@ -30,6 +30,7 @@ import uvloop
 import millpond
 from _results import Run
 from millpond.maps.shard.open_shards import connections_of_files
+from millpond.nodes.limits import LIMITS
 from tests.harness.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def main() -> None:
     run = Run("short_watches") if short else Run("watchers")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    settings = {"server_max_connections": 2 * (count + SPARE)}
+    settings = {"server_max_request_memory": 2 * (count + SPARE) * LIMITS.connection_bytes}
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), 1, armed=False, settings=settings) as cluster:
         node = cluster.nodes[0]
         assert node.process is not None

@@ -161,7 +161,7 @@ def own_server(place: str = "") -> Iterator[tuple[int, int]]:
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(
             [sys.executable, "-m", "millpond", "serve", "--data", place or f"{folder}/pond", "--port", "0", "--json"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | {"MILLPOND_OBJECTS_CACHE": folder},
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | {"MILLPOND_CLIENT_CACHE": folder},
         )  # fmt: skip
         try:
             assert server.stdout is not None

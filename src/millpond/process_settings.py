@@ -16,14 +16,14 @@ _OWN_BYTES_PER_SECOND = 1 << 20
 """The compressed bytes of own events that a process writes in a second at most, beside its work."""
 
 
-def is_stated(group: str, *names: str) -> bool:
-    """True when the environment, or the file of settings, may state one of these settings of a group: to import all
-    settings takes longer than most work.
+def is_stated(group: str, name: str) -> bool:
+    """True when the environment, or the file of settings, may state a setting of a group: to import all settings
+    takes longer than most work.
 
     >>> is_stated("lineage", "target")
     False
     """
-    if any(f"MILLPOND_{group}_{name}".upper() in os.environ for name in names):
+    if f"MILLPOND_{group}_{name}".upper() in os.environ:
         return True
     try:
         return group in Path(os.environ.get(_CONFIG, "millpond.toml")).read_text()
@@ -38,15 +38,11 @@ def event_rules() -> MaintenanceRules:
     """
     from millpond.events.maintenance import MaintenanceRules
 
-    if not is_stated("events", "compress_after", "retention"):
+    if not is_stated("events", "retention"):
         return MaintenanceRules(bytes_per_second=_OWN_BYTES_PER_SECOND)
     from millpond.settings import load_settings
 
-    settings = load_settings()
-    return MaintenanceRules(
-        compress_after_ms=settings.events.compress_after, retention_ms=settings.events.retention,
-        bytes_per_second=_OWN_BYTES_PER_SECOND,
-    )  # fmt: skip
+    return MaintenanceRules(retention_ms=load_settings().events.retention, bytes_per_second=_OWN_BYTES_PER_SECOND)
 
 
 def tracing_target() -> str:

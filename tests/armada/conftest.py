@@ -15,7 +15,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,14 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "program.py"
 SECONDS = 30
 _NUMBERS = itertools.count(1)
+LOWERED = """
+import json, sys
+from millpond.cli.main import main
+from millpond.nodes.limits import NodeLimits
+from millpond.server.run import Service
+Service.__init__.__kwdefaults__["limits"] = NodeLimits(**json.loads(sys.argv.pop(1)))
+main()
+"""
 
 
 def event(kind: str, job_id: str = "job", payload: bytes = b"", time_ms: int = 1_700_000_000_123) -> NewEvent:
@@ -54,7 +63,7 @@ class ArmadaServer:
     pond: millpond.Pond
     channel: grpc.Channel
     pid: int
-    process: Command | None
+    process: Command | subprocess.Popen[str] | None
     metadata: tuple[tuple[str, str], ...] = field(default=())
 
     def name(self, word: str = "set") -> str:
@@ -129,12 +138,19 @@ def status(call: Any, *arguments: Any, **options: Any) -> grpc.StatusCode:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaServer]:
-    """A process that serves a folder, while the block runs."""
+def serving(
+    folder: Path, *arguments: str, token: str = "", limits: Mapping[str, int] | None = None
+) -> Iterator[ArmadaServer]:
+    """A process that serves a folder, while the block runs, with lower `limits`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
     words = ["serve", "--data", str(folder), "--port", "0", "--json", *arguments]
-    process = Command(words, env=environment, cwd=folder.parent)
+    if limits is None:
+        process: Command | subprocess.Popen[str] = Command(words, env=environment, cwd=folder.parent)
+    else:
+        alone = [sys.executable, "-c", LOWERED, json.dumps(limits), *words]
+        process = subprocess.Popen(alone, env=environment, cwd=folder.parent, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         with connected(ready["url"], ready["grpc_port"], folder, process.pid, process, token) as server:
             yield server
@@ -149,8 +165,9 @@ def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaSe
 
 @contextmanager
 def connected(
-    url: str, grpc_port: int, folder: Path, pid: int = 0, process: Command | None = None, token: str = ""
-) -> Iterator[ArmadaServer]:
+    url: str, grpc_port: int, folder: Path, pid: int = 0, process: Command | subprocess.Popen[str] | None = None,
+    token: str = "",
+) -> Iterator[ArmadaServer]:  # fmt: skip
     """A connection to a process that serves a folder."""
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     with millpond.open(str(folder)) as pond, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:

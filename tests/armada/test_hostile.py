@@ -42,8 +42,8 @@ BIG = 1 << 20
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
     """A server with few watchers, and no patience with them."""
-    options = ("--set", "events.watchers_max=3", "--set", "client.read_timeout=1s")
-    with serving(tmp_path_factory.mktemp("limited") / "pond", *options) as found:
+    options = ("--set", "client.read_timeout=1s")
+    with serving(tmp_path_factory.mktemp("limited") / "pond", *options, limits={"watchers_max": 3}) as found:
         yield found
 
 
@@ -411,7 +411,7 @@ def test_grpc_has_the_certificate_of_http(tmp_path: Path) -> None:
 
 
 def test_connections_are_limited(tmp_path: Path) -> None:
-    with serving(tmp_path / "pond", "--set", "server.max_connections=4") as server:
+    with serving(tmp_path / "pond", limits={"connection_bytes": 128 << 20}) as server:
         alone = (("grpc.use_local_subchannel_pool", 1),)
         channels = [grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", alone) for _ in range(12)]
         statuses = set()

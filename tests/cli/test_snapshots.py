@@ -13,7 +13,7 @@ from tests.s3_server import S3Server
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_CACHE", str(tmp_path / "cache"))
 
 
 def test_a_map_goes_through_a_bucket(weather: Shell, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,5 +30,5 @@ def test_the_example_of_a_client_runs(server: Server) -> None:
 
 def test_the_example_of_repositories_on_a_node_runs(server: Server) -> None:
     known = {"millpond": millpond, "url": server.url, "access_key": server.access_key, "secret_key": server.secret}
-    exec(example("versions_access_key="), known)
+    exec(example("client_token="), known)
     assert server.branch("flights-2014").head().message == "January 2014"

@@ -351,7 +351,7 @@ def test_a_table_that_is_too_much_for_its_reader_fails_its_import(site: Site, re
     for name, columns in (("good", {"path": names}), ("bomb", {"path": names, "metadata": large})):
         pq.write_table(pa.table(columns), folder / name, store_schema=False)
     (folder / "text").write_text("no table")
-    keys = {"versions_access_key": site.server.access_key, "versions_secret_key": site.server.secret}
+    keys = {"client_token": f"{site.server.access_key}:{site.server.secret}"}
     with millpond.open(site.server.url, **keys) as pond:
         imports = pond.repository(repository.id).branch("main").imports
 

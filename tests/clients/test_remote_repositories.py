@@ -25,7 +25,7 @@ _NAMES = itertools.count()
 
 def login(server: Server) -> dict[str, str]:
     """The settings of a client that may do everything."""
-    return {"versions_access_key": server.access_key, "versions_secret_key": server.secret}
+    return {"client_token": f"{server.access_key}:{server.secret}"}
 
 
 @pytest.fixture
@@ -45,8 +45,7 @@ def flights(server: Server, proxy: FaultyProxy) -> Iterator[RepositoryLike]:
 
 
 def test_a_pair_comes_from_the_environment(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_VERSIONS_ACCESS_KEY", server.access_key)
-    monkeypatch.setenv("MILLPOND_VERSIONS_SECRET_KEY", server.secret)
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", f"{server.access_key}:{server.secret}")
     with millpond.open(server.url) as pond:
         made = pond.repositories.create(f"remote-{next(_NAMES)}")
         assert made.branch("main").commit("mine", committer="somebody", allow_empty=True).committer == "esti"
@@ -58,7 +57,7 @@ def test_credentials_that_open_nothing_say_so(server: Server) -> None:
     TokenFile(server.folder).add(name, reader, {"write": ("*",), "admin": ("weather",)})
     wrong = [
         ({}, "token_missing"), ({"client_token": "mp_0"}, "token_unknown"), ({"client_token": reader}, "token_unknown"),
-        ({**login(server), "versions_secret_key": "mp_0"}, "token_unknown"),
+        ({"client_token": f"{server.access_key}:mp_0"}, "token_unknown"),
     ]  # fmt: skip
     for settings, kind in wrong:
         with millpond.open(server.url, **settings) as pond, pytest.raises(Denied) as denied:
@@ -77,7 +76,7 @@ def test_an_operators_token_opens_repositories(server: Server) -> None:
 def test_a_pair_does_what_its_rights_allow(server: Server, flights: RepositoryLike) -> None:
     access_key, secret = server.add_pair(f"few-{next(_NAMES)}", write=(f"{flights.name}/fix",))
     flights.create_branch("fix", "main")
-    settings = {"versions_access_key": access_key, "versions_secret_key": secret}
+    settings = {"client_token": f"{access_key}:{secret}"}
     with millpond.open(server.url, **settings) as pond:
         mine = pond.repository(flights.name)
         mine.branch("fix").put("a", b"1")

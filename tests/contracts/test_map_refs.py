@@ -50,7 +50,7 @@ def clock() -> ManualClock:
 def pond(tmp_path: Path, clock: ManualClock) -> Iterator[PondLike]:
     node = Served(clock, server_data=str(tmp_path / "pond"), server_port=0)
     try:
-        with millpond.open(node.url, client_snapshot_cache=str(tmp_path / "cache")) as opened:
+        with millpond.open(node.url, client_cache=str(tmp_path / "cache")) as opened:
             opened.create_map("m", kind="state", value="long", store="layers")
             opened.create_map("n", kind="temporal_state", value="long", store="layers")
             yield opened

@@ -175,7 +175,7 @@ class TestNodesOnABucket(PondContract):
             for variable, value in s3_server.environment.items():
                 patched.setenv(variable, value)
             settings = {
-                "server_data": f"{s3_server.make_bucket(name)}/pond", "objects_cache": str(folder), "server_port": 0,
+                "server_data": f"{s3_server.make_bucket(name)}/pond", "client_cache": str(folder), "server_port": 0,
                 "maps_store": "auto", "nodes_lag_limit": "9000d",
             }  # fmt: skip
             two = [served(nodes, self.clock, **settings) for _ in range(2)]
@@ -197,4 +197,4 @@ def served(until: ExitStack, clock: ManualClock, **settings: Any) -> Served:
 
 
 def client(folder: Path) -> dict[str, Any]:
-    return {"client_synchronise": True, "client_snapshot_cache": str(folder / "cache")}
+    return {"client_synchronise": True, "client_cache": str(folder / "cache")}

@@ -22,7 +22,7 @@ def test_the_guide_does_what_it_says(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in (s3_server.environment | {"MILLPOND_CLIENT_SNAPSHOT_CACHE": str(tmp_path / "cache")}).items():
+    for name, value in (s3_server.environment | {"MILLPOND_CLIENT_CACHE": str(tmp_path / "cache")}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     s3_server.make_bucket("my-bucket")

@@ -67,11 +67,15 @@ BEGIN = 1_767_225_600_000
 class Served:
     """A node that is served in this process, on a clock that stands still until its test lets time pass."""
 
-    def __init__(self, clock: ManualClock, limits: Mapping[str, float] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, clock: ManualClock, limits: Mapping[str, float] | None = None, *, without_peers: bool = False,
+        **settings: Any,
+    ) -> None:  # fmt: skip
         self.clock = clock
         settings["nodes_intervals"] = {**QUICK["nodes_intervals"], **settings.get("nodes_intervals", {})}
         lower = NodeLimits(**{"shutdown_seconds": 2, **(limits or {})})
         self.service = Service(load_settings(**{**QUICK, **settings}), clock=clock, limits=lower)
+        self.node.follower.soundness.readiness.without_peers = without_peers
         self.pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=60))
         self._ready = threading.Event()
         self._failed: BaseException | None = None

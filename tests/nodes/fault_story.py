@@ -168,7 +168,7 @@ def patient(story: Story, act: Callable[[], Done]) -> Done:
 def running_story(folder: Path, **options: Any) -> Iterator[Story]:
     """A cluster that runs, and a client of it in this process."""
     with pytest.MonkeyPatch.context() as patch, Cluster(folder, **options) as cluster:
-        patch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(folder / "cache"))
+        patch.setenv("MILLPOND_CLIENT_CACHE", str(folder / "cache"))
         for name, value in CLIENT.items():
             patch.setenv(name, value)
         story = Story(cluster)

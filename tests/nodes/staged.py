@@ -32,7 +32,7 @@ SETTINGS: Mapping[str, Any] = {
 
 def settings(folder: Path, **options: Any) -> Settings:
     """Settings of a reader whose machine has its cache in `folder`."""
-    return load_settings(config=None, **{**SETTINGS, "client_snapshot_cache": str(folder), **options})
+    return load_settings(config=None, **{**SETTINGS, "client_cache": str(folder), **options})
 
 
 @dataclass

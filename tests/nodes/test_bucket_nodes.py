@@ -59,7 +59,7 @@ def serve_it(url: str, serve: Callable[..., Served], tmp_path: Path) -> Callable
     """Serve one more node on the bucket; all share a folder for copies."""
 
     def start(**settings: Any) -> Served:
-        return serve(server_data=url, objects_cache=str(tmp_path / "cache"), **{**SETTINGS, **settings})
+        return serve(server_data=url, client_cache=str(tmp_path / "cache"), **{**SETTINGS, **settings})
 
     return start
 
@@ -245,7 +245,7 @@ def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
         ({"objects_backups": "/backups"}, "backups"), ({"maps_store": "shard"}, "shards"),
         ({"versions_objects": "/data"}, "another place for repositories"),
         ({"workflows_store": "rocksdb"}, "another store of runs"),
-        ({"workflows_log": "kafka://localhost:9092/runs", "workflows_checkpoints": "/c"}, "another log of workflows"),
+        ({"workflows_log": "kafka://localhost:9092/runs", "objects_place": "/c"}, "another log of workflows"),
     ):  # fmt: skip
         with pytest.raises(Invalid) as caught:
             serve_it(**{"server_url": "http://127.0.0.1:1", **settings})
@@ -299,7 +299,7 @@ def test_tokens_are_those_of_the_pond_on_all_nodes_within_a_second(
 ) -> None:
     one, other = pair
     assert other.get("/v1/maps").status == 200
-    (tmp_path / "settings.toml").write_text(f'[objects]\ncache = "{tmp_path / "cache"}"\n')
+    (tmp_path / "settings.toml").write_text(f'[client]\ncache = "{tmp_path / "cache"}"\n')
 
     def run(*words: str) -> str:
         done = CliRunner().invoke(app, [*words, "--data", url, "--config", str(tmp_path / "settings.toml")])

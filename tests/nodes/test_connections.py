@@ -157,7 +157,7 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> Non
 def test_connections_beyond_the_limit_are_sent_away(
     serve: Callable[..., Served], most: int, addresses: tuple[str, ...], code: int, kind: str
 ) -> None:
-    node = serve(server_max_connections=most)
+    node = serve(server_max_request_memory="1GiB", limits={"connection_bytes": (1 << 30) // most})
     with ExitStack() as lines:
         held = [lines.enter_context(raw(node, address)) for address in addresses * (8 // len(addresses))]
         node.until(lambda: node.service.connections.total == 8)

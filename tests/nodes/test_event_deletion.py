@@ -140,8 +140,9 @@ def test_a_deletion_that_cannot_be_ended_is_one_fault_of_a_run(node: Served) -> 
     assert (run["numbers"]["failed"], run["error"].count("the deletion of a job")) == (1, 1)
 
 
-@pytest.mark.settings(events_compress_after="off", events_retention="off", nodes_intervals={"events": "100d"})
+@pytest.mark.settings(events_retention="off", nodes_intervals={"events": "100d"})
 def test_the_job_and_its_lag_take_the_ages_of_rules(node: Served) -> None:
+    node.pond.events.settings.set("etl", compress_after="off")
     node.pond.events.settings.set("etl", "nightly", retention="2d", compress_after="1d")
     for job_set in ("nightly", "hourly"):
         node.pond.events.append("etl", job_set, [b"x"])

@@ -123,7 +123,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.settings(events_watchers_max=8, server_tokens=[*TOKENS, {"name": "all", "sha256": hash_token("all"),
+@pytest.mark.settings(limits={"watchers_max": 8}, server_tokens=[*TOKENS, {"name": "all", "sha256": hash_token("all"),
                       "rights": {"admin": ["*"]}}])  # fmt: skip
 def test_followers_share_the_limit_between_tokens_and_are_counted(node: Served) -> None:
     def watchers_shown() -> dict[str, float]:

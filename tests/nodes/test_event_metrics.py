@@ -57,8 +57,9 @@ def test_what_is_appended_is_counted_by_surface(node: Served) -> None:
     assert shown(node, "millpond_events_past_retention_total", surface="http") == 2
 
 
-@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
+@pytest.mark.settings(events_retention="3d", nodes_intervals={"events": "100d"})
 def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
+    node.pond.events.settings.set("etl", "nightly", compress_after="1d")
     assert shown(node, LAG, work="compress") is None  # the job has not run yet
     for _ in range(5):
         node.pond.events.append("etl", "nightly", [b"x" * 300])
@@ -77,11 +78,11 @@ def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
     assert (shown(node, LAG, work="compress"), shown(node, LAG, work="expire")) == (0, 0)
 
 
-@pytest.mark.settings(events_compress_after="off", events_retention="off", nodes_intervals={"events": "100d"})
+@pytest.mark.settings(events_retention="off", nodes_intervals={"events": "100d"})
 def test_work_that_is_off_has_no_lag(node: Served) -> None:
     node.pond.events.append("etl", "nightly", [b"x"])
     node.post("/v1/jobs/events/run?wait=30")
-    assert shown(node, LAG, work="compress") is None
+    assert shown(node, LAG, work="expire") is None
     assert shown(node, "millpond_events_days", state="open") == 1
 
 

@@ -163,7 +163,7 @@ def test_rights_are_by_queue_and_job_set(node: Served) -> None:
     assert any(line.get("queue") == "etl" and line.get("events") == 1 for line in audited)
 
 
-@pytest.mark.settings(events_watchers_max=1)
+@pytest.mark.settings(limits={"watchers_max": 1})
 def test_too_many_watchers_are_refused_and_those_who_read_take_no_place(node: Served) -> None:
     node.post(path(), lines({"payload": "a"}))
     several = {"streams": [{"queue": "etl", "job_set": str(number)} for number in range(3)], "follow": False}
@@ -188,8 +188,9 @@ def test_a_node_shows_how_far_ids_are_ahead_of_the_clock(node: Served, monkeypat
     assert found and 3_500 < float(found[1]) < 3_700
 
 
-@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
+@pytest.mark.settings(events_retention="3d", nodes_intervals={"events": "100d"})
 def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
+    node.pond.events.settings.set("etl", compress_after="1d")
     for _ in range(5):
         node.pond.events.append("etl", "nightly", [b"x" * 300])
         node.clock.now += DAY
@@ -200,8 +201,10 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
 
 
-@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
+@pytest.mark.settings(events_retention="3d", nodes_intervals={"events": "100d"})
 def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(node: Served) -> None:
+    node.pond.events.settings.set("etl", compress_after="1d")
+
     def run() -> tuple[int, str]:
         last = node.post("/v1/jobs/events/run?wait=30").json()["last"]
         assert last["error"] is None

@@ -227,7 +227,7 @@ def test_a_reader_whose_own_disk_is_full_says_so_and_reads_when_there_is_space(
     rows = big_rows()
     story.bring("fetched", rows)
     story.settle()
-    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(disk / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_CACHE", str(disk / "cache"))
     keys, wanted = story.known("fetched", rows[::500])
     with millpond.open(story.cluster.url) as reader:
         ballast = fill(disk, 1 << 20)

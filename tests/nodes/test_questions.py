@@ -71,7 +71,7 @@ def load(node: Any, pond_map: Any, table: pa.Table) -> None:
 
 @pytest.fixture
 def reading(weather: Any, tmp_path: Path) -> Settings:
-    return load_settings(client_snapshot_cache=str(tmp_path / "cache"), maps_memory_max="32MiB")
+    return load_settings(client_cache=str(tmp_path / "cache"), maps_memory_max="32MiB")
 
 
 def pin_snapshot(where: SnapshotPin, settings: Settings, keys: tuple[str, str] | None = None) -> SnapshotManifest:
@@ -268,7 +268,7 @@ def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -
 
 
 def test_maps_here_and_there_give_snapshot_subsets(weather: Any, tmp_path: Path) -> None:
-    with millpond.open(weather.url, client_snapshot_cache=str(tmp_path / "cache")) as remote:
+    with millpond.open(weather.url, client_cache=str(tmp_path / "cache")) as remote:
         for pond_map in (remote.map("weather"), weather.pond.map("weather")):
             with pond_map.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
                 assert snapshot.lookup(["k00010", "none"], 1_999).to_pylist() == [{"temp": 10.0, "code": "x"}, None]
@@ -403,7 +403,7 @@ def test_when_the_node_is_gone_the_snapshot_answers_and_the_rest_says_so(weather
 
 
 def test_the_guide_does_what_it_says(node: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_CACHE", str(tmp_path / "cache"))
     text = "\n".join(snippet.text for snippet in snippets("docs/reading.md") if snippet.language == "python")
     exec(compile(text.replace("http://localhost:7433", node.url), "docs/reading.md", "exec"), {})
     promised = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)

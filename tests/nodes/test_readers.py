@@ -168,7 +168,7 @@ def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> 
         server_readers=2,
         server_port=port,
         nodes_urls=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"],
-        nodes_serve_without_peers=True,
+        without_peers=True,
     )
     node.wait_ready()
     assert node.get("/v1/maps").json() == {"maps": []}

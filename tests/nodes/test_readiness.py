@@ -160,7 +160,7 @@ def test_a_node_that_says_so_serves_without_peers(cluster: ClusterHere, serve: S
         server_port=settings.server.port,
         nodes_urls=list(settings.nodes.urls),
         server_data=settings.server.data,
-        nodes_serve_without_peers=True,
+        without_peers=True,
     )
     alone.wait_ready()
     assert question(alone).json()["value"] == 1

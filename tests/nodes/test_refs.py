@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pond(node: Served, tmp_path: Path) -> Iterator[RemotePond]:
-    with millpond.open(node.url, client_snapshot_cache=str(tmp_path / "cache")) as opened:
+    with millpond.open(node.url, client_cache=str(tmp_path / "cache")) as opened:
         opened.create_map("m", kind="state", value="long", store="layers")
         yield cast("RemotePond", opened)
 

@@ -166,7 +166,7 @@ def ponds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PondLike, 
     node = Served(clock, server_data=str(folder / "served"), server_port=0)
     try:
         with (
-            millpond.open(node.url, client_snapshot_cache=str(folder / "cache")) as served,
+            millpond.open(node.url, client_cache=str(folder / "cache")) as served,
             millpond.open(folder / "pond", clock=clock) as here,
         ):
             yield served, here

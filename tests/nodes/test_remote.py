@@ -214,7 +214,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("MILLPOND_CLIENT_SYNCHRONISE", "true")
-    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.usefixtures("typed")

@@ -29,7 +29,7 @@ class Listed:
 def test_a_lost_node_is_unavailable(serve: Callable[..., Served], tmp_path: Path) -> None:
     node = serve()
     node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
-    options = {"client_attempts": 1, "client_snapshot_cache": str(tmp_path / "cache")}
+    options = {"client_attempts": 1, "client_cache": str(tmp_path / "cache")}
     with millpond.open(node.url, **options) as pond:
         listed = Listed(list(pond.maps()), node.clock)
         assert query(listed, "select count(*) from m").num_rows == 1

@@ -55,7 +55,7 @@ def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_source_of_every_value_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("millpond.toml").write_text(
-        'nodes.urls = ["http://a:1", "http://b:1"]\nclient.token = "mp_unshown"\nversions.secret_key = "unshown"\n'
+        'nodes.urls = ["http://a:1", "http://b:1"]\nclient.token = "mp_unshown"\nversions.space = "unshown"\n'
     )
     monkeypatch.setenv("MILLPOND_MAPS_PART_RETENTION", "14d")
     explained = {setting.name: setting for setting in explain(server_port=9, nodes_intervals="verify=24h")}
@@ -104,7 +104,7 @@ def test_lists_come_with_commas_or_as_json(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("prot = 1", "setting_unknown", "did you mean server.port"),
         ("server.prot = 1", "setting_unknown", "did you mean server.port"),
-        ('client.snapshot-cache = "a"', "setting_unknown", "it is client.snapshot_cache now"),
+        ('client.read-timeout = "a"', "setting_unknown", "it is client.read_timeout now"),
         ('objects.secret_key = "a"', "setting_unknown", "AWS_SECRET_ACCESS_KEY"),
         ("server.port = 99999", "setting_value", "millpond.toml"),
         ("server = 1", "setting_unknown", "server"),
@@ -115,7 +115,7 @@ def test_lists_come_with_commas_or_as_json(monkeypatch: pytest.MonkeyPatch) -> N
         ('server.log_level = "loud"', "setting_value", "server.log_level"),
         ('tls.cert = "a.pem"', "setting_value", "given together"),
         ('tls.client_ca = "a.pem"', "setting_value", "needs tls.cert"),
-        ('workflows.log = "kafka://a:1/b"', "setting_value", "needs workflows.checkpoints"),
+        ('workflows.log = "kafka://a:1/b"', "setting_value", "needs objects.place"),
         ('[[server.tokens]]\nname = "a"\nsha256 = "abc"\nrights = {read = ["*"]}', "setting_value", "sha256"),
         (f'[[server.tokens]]\nname = "a"\nsha256 = "{"0" * 64}"\nrights = {{all = ["*"]}}', "setting_value", "not all"),
         ("server.port = ", "config_unreadable", "millpond.toml"),
@@ -138,6 +138,15 @@ def test_what_is_wrong_is_named(written: str, kind: str, named: str) -> None:
         ("threads", "it is no setting any more, and always 64"),
         ("client.retry_delay", "always a sixtieth of client.read_timeout"),
         ("objects.allow_http", "always that of AWS_ALLOW_HTTP"), ("server.umask", "always 077"),
+        ("server.max_connections", "always one for each 64KiB of server.max_request_memory"),
+        ("events.watchers_max", "always 10000"), ("events.compress_after", "always 2d, but for queues"),
+        ("nodes.serve_without_peers", "it is millpond serve --without-peers now"),
+        ("client.snapshot_cache", "it is client.cache now"), ("objects.cache", "it is client.cache now"),
+        ("versions.access_key", "it is client.token, as ACCESS_KEY:SECRET_KEY, now"),
+        ("versions.secret_key", "it is client.token, as ACCESS_KEY:SECRET_KEY, now"),
+        ("workflows.log_config", "it is the end of workflows.log, as ?config=FILE, now"),
+        ("lineage.target_config", "it is the end of lineage.target, as ?config=FILE, now"),
+        ("workflows.checkpoints", "it is objects.place now"),
     ],
 )  # fmt: skip
 def test_a_former_name_is_refused_with_its_name_of_now(monkeypatch: pytest.MonkeyPatch, former: str, now: str) -> None:
@@ -160,7 +169,8 @@ def test_former_settings_are_the_constants_that_they_are_said_to_be() -> None:
     assert (limits.threads, limits.large_threads, limits.upload_idle_ms) == (64, 4, hour)
     assert (FILE_BYTES_MAX, FILES_MAX, REMOTE_ROWS_MAX) == (16 << 20, 10, 1_000_000)
     assert limits.files_idle_ms == FILES_IDLE_MS == 60_000
-    assert MaintenanceRules().bytes_per_second == 16 << 20
+    assert (MaintenanceRules().bytes_per_second, MaintenanceRules().compress_after_ms) == (16 << 20, 48 * hour)
+    assert (limits.watchers_max, limits.connection_bytes, len(SETTINGS)) == (10_000, 64 << 10, 48)
     assert (limits.shutdown_seconds, limits.client_silent_ms, UMASK) == (10, 24 * hour, 0o077)
     assert (CHECKPOINT_SECONDS, RUN_PARTITIONS) == (300, 8)
 

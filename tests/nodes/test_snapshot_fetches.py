@@ -175,7 +175,7 @@ def test_a_cache_that_cannot_be_used_is_named(stage: Stage, spoilt: str) -> None
         (place / stage.pond.log.pond_id / spoilt).mkdir(parents=True)
     else:
         place.write_text("no folder")
-    with pytest.raises(Unavailable, match=r"folder=.*machine .*name another folder: client.snapshot_cache") as error:
+    with pytest.raises(Unavailable, match=r"folder=.*machine .*name another folder: client.cache") as error:
         stage.cache().reader("m").snapshot()
     assert error.value.kind == "snapshot_cache"
 

@@ -28,7 +28,7 @@ KEYS = 100_000
 
 @pytest.fixture
 def remote(cluster: ClusterHere, tmp_path: Path) -> Iterator[RemotePond]:
-    with millpond.open(cluster.url, client_synchronise=True, client_snapshot_cache=str(tmp_path / "own")) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_cache=str(tmp_path / "own")) as pond:
         pond.create_map("m", kind="state", value="long")
         yield pond
 
@@ -37,7 +37,7 @@ def remote(cluster: ClusterHere, tmp_path: Path) -> Iterator[RemotePond]:
 def reading(tmp_path: Path) -> Settings:
     return load_settings(
         config=None,
-        client_snapshot_cache=str(tmp_path / "cache"),
+        client_cache=str(tmp_path / "cache"),
     )
 
 
@@ -72,7 +72,7 @@ def test_another_node_keeps_the_same_rows_from_the_beginning(
         open_pinned(
             where,
             planned,
-            settings=load_settings(config=None, client_snapshot_cache=f"{reading.client.snapshot_cache}-no"),
+            settings=load_settings(config=None, client_cache=f"{reading.client.cache}-no"),
         )
 
 

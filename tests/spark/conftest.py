@@ -24,7 +24,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     scratch = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as environment:
         # Workers inherit it from the JVM.
-        environment.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(scratch / "snapshots"))
+        environment.setenv("MILLPOND_CLIENT_CACHE", str(scratch / "snapshots"))
         environment.setenv("MILLPOND_EVENTS_REPORTS", "on")
         session = started(mp, scratch)
     mp.register(session)

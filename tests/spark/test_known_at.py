@@ -53,7 +53,7 @@ def test_a_node_answers_as_known(spark: SparkSession, serve: Callable[..., Serve
 def test_nodes_on_a_bucket_answer_as_known(
     spark: SparkSession, serve: Callable[..., Served], clock: ManualClock, url: str
 ) -> None:  # fmt: skip
-    one, other = (serve(server_data=url, objects_cache=f"cache{number}", **SETTINGS) for number in range(2))
+    one, other = (serve(server_data=url, client_cache=f"cache{number}", **SETTINGS) for number in range(2))
     with millpond.open(one.url) as remote:
         loaded(remote, one.pond, clock)
     clock.advance(2_000)

@@ -174,7 +174,6 @@ def test_a_fault_is_logged_and_goes_no_further(
 
 @pytest.mark.usefixtures("processor")
 def test_a_pond_in_a_folder_maintains_its_own_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_EVENTS_COMPRESS_AFTER", "1d")
     monkeypatch.setenv("MILLPOND_EVENTS_RETENTION", "5d")
     clock, rows = ManualClock(now=100 * DAY_MS), pa.table({"key": ["a"], "value": [1.0]})
     for _ in range(8):
@@ -187,5 +186,5 @@ def test_a_pond_in_a_folder_maintains_its_own_story(tmp_path: Path, monkeypatch:
     with millpond.open(tmp_path / "pond", clock=clock) as pond:
         story, user = pond.events.index(OWN_QUEUE, "load/weather"), pond.events.index("etl", "a")
     assert story is not None and user is not None
-    assert [state for _, state in story.days()] == [State.COMPRESSED] * 4 + [State.CLOSED, State.OPEN]
+    assert [state for _, state in story.days()] == [State.COMPRESSED] * 3 + [State.CLOSED, State.CLOSED, State.OPEN]
     assert len(user.days()) == 8 and not any(state is State.COMPRESSED for _, state in user.days())

@@ -64,7 +64,7 @@ def published(pond_map: Map, place: PublishedPlace, **options: Any) -> Any:
 
 
 def opened(place: PublishedPlace, cache: str = "cache") -> Any:
-    return millpond.open_snapshot("weather", place.where, client_snapshot_cache=cache)
+    return millpond.open_snapshot("weather", place.where, client_cache=cache)
 
 
 @pytest.mark.usefixtures("process")
@@ -82,7 +82,7 @@ def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPl
 
 @pytest.mark.usefixtures("processor")
 def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedPlace) -> None:
-    settings = load_settings(objects_place=place.where, client_snapshot_cache="cache", maps_memory_max="32MiB")
+    settings = load_settings(objects_place=place.where, client_cache="cache", maps_memory_max="32MiB")
     first = published(weather, place)[1]
     with fetch_published("WEATHER", settings, SystemClock())[0] as opened_first:
         assert opened_first.finder is not None and opened_first.finder.memory_max == 32 << 20
@@ -110,7 +110,7 @@ def test_maps_of_ranges_bring_their_intervals(weather: Map, place: PublishedPlac
         owners = pond.create_map("owners", kind="ranged_state", value="string")
         owners.load([{"key_start": 1, "key_end": 9, "value": "a"}])
         publish(owners.objects, place.of("owners"), owners.freeze(), now_ms=1)
-    with millpond.open_snapshot("owners", place.where, client_snapshot_cache="cache") as snapshot:
+    with millpond.open_snapshot("owners", place.where, client_cache="cache") as snapshot:
         assert snapshot.lookup([5, 10]).to_pylist() == ["a", None]
 
 
@@ -154,7 +154,7 @@ def test_a_damaged_object_is_named(
     hurt = max((folder / "ranges").iterdir())
     settings = load_settings(
         objects_place=bucket.where,
-        client_snapshot_cache="cache",
+        client_cache="cache",
     )
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
@@ -224,7 +224,7 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
             assert snapshot.manifest.id == (new if moment == "publish.head_swapped:1" else old)
         assert run(*push).returncode == 0
         pull = ("pull", "weather", "--from", place.where)
-        cache = {"MILLPOND_CLIENT_SNAPSHOT_CACHE": str(tmp_path / f"cache {moment}")}
+        cache = {"MILLPOND_CLIENT_CACHE": str(tmp_path / f"cache {moment}")}
         if moment != "publish.head_swapped:1":
             assert run(*pull, **cache, **{KILL_AT: moment}).returncode == -signal.SIGKILL
         with opened(place, str(tmp_path / f"cache {moment}")) as snapshot:

@@ -38,7 +38,7 @@ class SharedServer:
         self.folder, self.saving_often, [self.port] = folder, saving_often, free_ports(1)
         self.process: Command | subprocess.Popen[str] | None = None
         self.settings = {
-            "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_WORKFLOWS_CHECKPOINTS": str(checkpoints),
+            "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_OBJECTS_PLACE": str(checkpoints),
             "MILLPOND_WORKFLOWS_EVENTS": "on", **more,
         }  # fmt: skip
 

@@ -54,7 +54,7 @@ def serve(url: str, s3_server: S3Server, tmp_path: Path) -> Iterator[Callable[[]
     def start() -> WorkflowServer:
         server = WorkflowServer(tmp_path / "node")
         server.data = url
-        server.settings = {**s3_server.environment, "MILLPOND_OBJECTS_CACHE": str(tmp_path / "cache")}
+        server.settings = {**s3_server.environment, "MILLPOND_CLIENT_CACHE": str(tmp_path / "cache")}
         servers.append(server)
         server.start()
         return server

@@ -115,7 +115,7 @@ def test_more_events_than_may_wait_are_dropped_with_a_warning(
     monkeypatch.setattr("millpond.lineage.targets.WAITING_MAX", 10)
     heard = Heard(held := Event())
     with closing(heard), caplog.at_level(logging.WARNING):
-        lineage = Lineage(f"{heard.url}/200", "", "millpond://pond", SystemClock())
+        lineage = Lineage(f"{heard.url}/200", "millpond://pond", SystemClock())
         for _ in range(100):
             lineage.send({"run": {"runId": "a"}})
         held.set()

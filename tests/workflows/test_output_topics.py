@@ -270,7 +270,7 @@ def nodes(tmp_path: Path, kafka_server: str, s3_server: S3Server) -> Iterator[tu
     for server in servers:
         server.data = url
         server.settings = {
-            **s3_server.environment, "MILLPOND_OBJECTS_CACHE": str(server.folder),
+            **s3_server.environment, "MILLPOND_CLIENT_CACHE": str(server.folder),
             "MILLPOND_WORKFLOWS_OUTPUT": f"kafka://{kafka_server}/{cluster}",
         }  # fmt: skip
         server.start()

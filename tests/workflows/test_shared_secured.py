@@ -49,7 +49,7 @@ def servers(tmp_path: Path, s3_server: S3Server) -> Iterator[list[SharedServer]]
         f"# of the broker\nsecurity.protocol=SASL_SSL\nssl.ca.location={tmp_path / 'ca.pem'}\nsasl.mechanism=PLAIN\n"
         f"sasl.username={kafka_server.USER}\nsasl.password={kafka_server.PASSWORD}\n"
     )
-    more = {"MILLPOND_WORKFLOWS_LOG_CONFIG": str(config), "MILLPOND_CLIENT_TOKEN": token, **s3_server.environment}
+    more = {"MILLPOND_CLIENT_TOKEN": token, **s3_server.environment}
     made: list[SharedServer] = []
     with kafka_server.running(tmp_path, authority=authority) as broker:
         bucket = s3_server.make_bucket("secured") + "/runs"
@@ -57,7 +57,9 @@ def servers(tmp_path: Path, s3_server: S3Server) -> Iterator[list[SharedServer]]
             folder = tmp_path / f"pond-{number}"
             millpond.open(folder).close()
             TokenFile(folder).add("process", token, {"admin": ("*",)})
-            made.append(SharedServer(folder, f"kafka://{broker}/runs", bucket, saving_often=True, **more))
+            made.append(
+                SharedServer(folder, f"kafka://{broker}/runs?config={config}", bucket, saving_often=True, **more)
+            )
         try:
             for server in made:
                 server.start()
@@ -139,5 +141,5 @@ def test_a_wrong_setting_is_named_without_its_value(tmp_path: Path, text: str, s
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Invalid, match="workflows_log_config"):
+    with pytest.raises(Invalid, match=r"workflows\.log"):
         read_client_config(tmp_path / "nothing")

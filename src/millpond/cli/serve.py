@@ -79,6 +79,9 @@ def serve(
             "--log-level", help="debug, with a line for every request; info, warning or error.", show_default="info"
         ),
     ] = None,
+    without_peers: Annotated[
+        bool, typer.Option("--without-peers", help="Go on though some nodes do not answer: it may fork the log.")
+    ] = False,
     others: Others = None,
     json: Json = False,
 ) -> None:
@@ -106,6 +109,7 @@ def serve(
     gc.enable()
     keep_memory()
     with Service(settings) as service:
+        service.node.follower.soundness.readiness.without_peers = without_peers
         service.run(lambda: _begin(service.node, as_json=json))
 
 

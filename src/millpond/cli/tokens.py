@@ -216,8 +216,8 @@ def _stored(settings: Settings, *, create: bool = False) -> Iterator[TokenList]:
         from millpond.client.location import BucketLocation
         from millpond.nodes.node import token_list
 
-        location, objects = BucketLocation(settings.server.data), settings.objects
-        with location.open(create=create, cache=objects.cache, space=objects.space) as pond:
+        location, cache = BucketLocation(settings.server.data), settings.client.cache_folder("buckets")
+        with location.open(create=create, cache=cache, space=settings.objects.space) as pond:
             yield token_list(pond)
         return
     if create and not (folder / "pond.json").is_file():

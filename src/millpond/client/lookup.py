@@ -27,7 +27,7 @@ import pyarrow as pa
 from millpond.arrays.arrow_streams import stream_of
 from millpond.client.arrow_body import read_batches, read_table
 from millpond.client.incarnation_guard import incarnation_headers
-from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
+from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
@@ -99,7 +99,7 @@ class Questions:
     def __init__(self, nodes: Nodes, cache: SnapshotCache | None, settings: Settings, clock: Clock) -> None:
         self.nodes, self.settings, self.clock = nodes, settings, clock
         self.at: Mapping[str, str] = {}
-        self._snapshots = _Snapshots(lambda: SnapshotCache(snapshot_folder(settings), nodes, settings, clock), cache)
+        self._snapshots = _Snapshots(lambda: SnapshotCache(settings.client.snapshots, nodes, settings, clock), cache)
         self._key_counts: dict[str, int] = {}
         self._lock = threading.Lock()
 

@@ -88,7 +88,7 @@ class Connection:
         self._headers = {"User-Agent": "millpond"}
         self.withheld = bool(settings.client.token) and not named
         if settings.client.token and named:
-            self._headers["Authorization"] = f"Bearer {settings.client.token}"
+            self._headers["Authorization"] = settings.client.authorization
         self._stop = stop
 
     def __getstate__(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def lineage_of(pond: Any) -> Lineage | None:
     from millpond.lineage.targets import Lineage
 
     where = (pond.place.address if hasattr(pond, "place") else pond.nodes.where).partition("://")[2]
-    return Lineage(settings.target, settings.target_config, f"millpond://{where}", pond.clock)
+    return Lineage(settings.target, f"millpond://{where}", pond.clock)
 
 
 def wait_sent() -> None:

@@ -26,7 +26,7 @@ from millpond.json_forms import to_json
 from millpond.kernel.worker import begin_thread
 from millpond.lineage.place import MASK
 from millpond.stores.files import append_line
-from millpond.workflows.logs.kafka_config import read_client_config
+from millpond.workflows.logs.kafka_config import kafka_address
 
 __all__ = ("END_SECONDS", "WAITING_MAX", "Lineage", "wait_sent")
 
@@ -39,16 +39,15 @@ _LEFT_ALONE: dict[str, float] = {}
 _SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
 _PATH = "/api/v1/lineage"
-_SENDERS: dict[tuple[int, str, str], _Sender] = {}
+_SENDERS: dict[tuple[int, str], _Sender] = {}
 """The senders of this process, and those of the one that it was forked from, of which no thread is left."""
 
 
 class Lineage:
     """The lineage of the work on a pond; `namespace` names it. Threads may share it."""
 
-    def __init__(self, target: str, config: str, namespace: str, clock: Clock) -> None:
-        self.namespace, self.clock = namespace, clock
-        self._target, self._config = target, config
+    def __init__(self, target: str, namespace: str, clock: Clock) -> None:
+        self.namespace, self.clock, self._target = namespace, clock, target
 
     def send(self, event: dict[str, Any]) -> None:
         """Send an event, without the secrets of the attempt that it is of; nothing is raised."""
@@ -57,7 +56,7 @@ class Lineage:
         try:
             body = to_json(MASK.get()(event))
             if "://" in self._target:
-                _sender(self._target, self._config).send(event["run"]["runId"], body)
+                _sender(self._target).send(event["run"]["runId"], body)
             else:
                 append_line(Path(self._target), body)
         except Exception as error:  # whatever it is, the work goes on
@@ -66,7 +65,7 @@ class Lineage:
 
 def wait_sent(seconds: float = END_SECONDS) -> None:
     """Wait until no event of this process waits, or some seconds have passed."""
-    for (process, *_), sender in tuple(_SENDERS.items()):
+    for (process, _), sender in tuple(_SENDERS.items()):
         if process == os.getpid():
             sender.wait_sent(seconds)
 
@@ -80,10 +79,10 @@ class _Sender(Protocol):
     def wait_sent(self, seconds: float) -> None: ...
 
 
-def _sender(target: str, config: str) -> _Sender:
-    own = os.getpid(), target, config
+def _sender(target: str) -> _Sender:
+    own = os.getpid(), target
     if own not in _SENDERS:
-        _SENDERS.setdefault(own, _Topic(target, config) if target.startswith("kafka://") else _Address(target))
+        _SENDERS.setdefault(own, _Topic(target) if target.startswith("kafka://") else _Address(target))
     return _SENDERS[own]
 
 
@@ -153,15 +152,15 @@ def _post(target: str, body: bytes) -> None:
 class _Topic:
     """Produces events to `kafka://host:9092,host:9092/topic`, those of a run in their order."""
 
-    def __init__(self, target: str, config: str) -> None:
+    def __init__(self, target: str) -> None:
         need("confluent_kafka")
         from confluent_kafka import Producer
 
-        servers, _, self._topic = target.removeprefix("kafka://").partition("/")
+        servers, self._topic, config = kafka_address(target)
         self._target = target
         self._producer = Producer({
-            **(read_client_config(Path(config)) if config else {}), "bootstrap.servers": servers, "log_level": 0,
-            "enable.idempotence": True, "message.timeout.ms": round(1000 * _PAUSE_SECONDS),
+            **config, "bootstrap.servers": servers, "log_level": 0, "enable.idempotence": True,
+            "message.timeout.ms": round(1000 * _PAUSE_SECONDS),
             "queue.buffering.max.messages": WAITING_MAX, "on_delivery": self._delivered,
         })  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from millpond.errors import Invalid
+from millpond.events.watchers import WATCHERS_MAX
 from millpond.settings import Settings
 
 __all__ = ("INTERVALS_MS", "LIMITS", "NodeLimits", "intervals_ms")
@@ -34,6 +35,8 @@ class NodeLimits:
     question_seconds: float = 60.0  # the time that a scan or another large question may work on its next piece
     threads: int = 64  # requests that are worked on at once; more of them wait
     large_threads: int = 4  # of large requests, so many are worked on at once; more take turns, batch by batch
+    watchers_max: int = WATCHERS_MAX  # watches of streams that are open at once
+    connection_bytes: int = 64 << 10  # so much of the memory for requests is one connection of those open at once
     shutdown_seconds: float = 10.0  # the time in which the requests of a node that ends may finish
     client_silent_ms: int = 86_400_000  # a job whose client reports nothing for so long counts as failed
 

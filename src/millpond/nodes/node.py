@@ -76,7 +76,7 @@ class Node:
         self.limits = limits
         self.pond, self.settings, self.clock = pond, settings, clock
         self.events = pond.events
-        self.events.watchers.watchers_max = settings.events.watchers_max
+        self.events.watchers.watchers_max = limits.watchers_max
         self.events.append_batches.retention_ms = lambda: settings.events.retention
         self.url = settings.own_url()
         self.tokens = tokens_of(pond, settings, clock)

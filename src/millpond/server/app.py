@@ -131,7 +131,7 @@ def make_app(node: Node) -> Application:
     app.state.metrics = Metrics(node.clock)
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)
-    app.state.watching = Watching(node.events.store, node.events.watchers, node.settings.events.watchers_max)
+    app.state.watching = Watching(node.events.store, node.events.watchers, node.limits.watchers_max)
     app.state.metrics.show_watchers(app.state.watching)
     app.state.job_sets = make_means(node, app.state.watching)
     routers = [module.routes(node) for module in _ROUTES]

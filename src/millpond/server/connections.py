@@ -75,7 +75,8 @@ class ConnectionLimits:
     @classmethod
     def of(cls, settings: Settings, limits: NodeLimits) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        connections = min(settings.server.max_connections, connections_of_files(raise_file_limit()))
+        connections = settings.server.max_request_memory // limits.connection_bytes
+        connections = min(connections, connections_of_files(raise_file_limit()))
         return cls(
             connections, max(1, connections // 2), limits.head_bytes_max, limits.head_seconds, limits.body_seconds,
             limits.idle_seconds, settings.client.read_timeout / 1000,
@@ -117,13 +118,13 @@ class Connections:
             return Unavailable(
                 "the node holds as many connections as it may", kind="connections_full",
                 connections_max=self.limits.connections_max,
-                hint="connect again in a moment, or raise server.max_connections",
+                hint="connect again in a moment, or raise server.max_request_memory",
             )  # fmt: skip
         if self._by_address[address] >= self.limits.per_address_max:
             return Unavailable(
                 "the node holds as many connections of this address as it may", kind="address_connections_full",
                 address=address, connections_max=self.limits.per_address_max,
-                hint="share connections, or raise server.max_connections",
+                hint="share connections, or raise server.max_request_memory",
             )  # fmt: skip
         self.total += 1
         self._by_address[address] += 1

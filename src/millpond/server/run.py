@@ -402,7 +402,7 @@ def _in_bucket(location: BucketLocation, settings: Settings, clock: Clock) -> Po
     for part in (part for part, value in stated.items() if value):
         raise bucket_unsupported(part, location.url)
     return location.open(
-        clock=clock, serve=True, max_staleness=settings.objects.max_staleness / 1000, cache=settings.objects.cache,
+        clock=clock, serve=True, max_staleness=settings.objects.max_staleness / 1000, space=settings.objects.space,
         maps_memory_max=settings.maps.memory_max, maps_history=settings.maps.history,
-        space=settings.objects.space, events_reports=settings.events.reports,
+        events_reports=settings.events.reports, cache=settings.client.cache_folder("buckets"),
     )  # fmt: skip

@@ -9,7 +9,12 @@ __all__ = ("FORMER",)
 _UNGROUPED = ("server", "nodes", "client", "maps")
 _RENAMED = {
     "nodes": "nodes.urls", "objects": "objects.place", "backups": "objects.backups",
-    "send_part_attempts": "client.attempts",
+    "send_part_attempts": "client.attempts", "workflows_checkpoints": "objects.place",
+    "workflows_log_config": "the end of workflows.log, as ?config=FILE,",
+    "lineage_target_config": "the end of lineage.target, as ?config=FILE,",
+    **dict.fromkeys(("snapshot_cache", "client_snapshot_cache", "objects_cache"), "client.cache"),
+    **dict.fromkeys(("versions_access_key", "versions_secret_key"), "client.token, as ACCESS_KEY:SECRET_KEY,"),
+    **dict.fromkeys(("serve_without_peers", "nodes_serve_without_peers"), "millpond serve --without-peers"),
 }  # fmt: skip
 _JOBS = {"replication": "replicate", "orphan": "orphans"}
 _TIMED = (
@@ -29,10 +34,13 @@ _DERIVED = {
     "client.snapshot_fetch_timeout": "five times client.read_timeout",
     "client.snapshot_retry_interval": "a tenth of client.min_time_to_keep_snapshots",
     "server.token_requests_burst": "three times server.token_requests_per_second",
-    "server.max_connections_per_address": "half of server.max_connections",
+    "server.max_connections_per_address": "half of all connections",
     "server.access_log": "on with server.log_level = debug",
     "events.bytes_per_second": "16MiB",
     "events.lost_after": "1d",
+    "events.compress_after": "2d, but for queues that have an age of their own",
+    "events.watchers_max": "10000",
+    "server.max_connections": "one for each 64KiB of server.max_request_memory",
     "nodes.max_clock_skew": "twice nodes.lag_limit",
     "server.audit_log": "audit.jsonl in the data folder, which may be a link",
     "server.shutdown_timeout": "10s",

@@ -6,7 +6,9 @@ reason to differ between ponds is a constant of its room, and what shapes bytes 
 
 from __future__ import annotations
 
+import base64
 import socket
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -70,11 +72,8 @@ class Server(_Group):
     )  # fmt: skip
     max_request_memory: Size = Field(
         512 << 20, ge=1 << 20,
-        description="memory for all requests together: bodies, and what large questions take; more wait",
-    )  # fmt: skip
-    max_connections: int = Field(
-        8_192, ge=2, le=1_000_000,
-        description="connections that are open at once, half of them at most of one address; a proxy is one address",
+        description="memory for all requests together: bodies, and what large questions take; more wait. For each "
+        "64KiB one connection may be open, half of them at most of one address; a proxy is one address",
     )  # fmt: skip
     readers: int = Field(
         0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
@@ -135,10 +134,6 @@ class Nodes(_Group):
         15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard; a '
         "node whose clock is wrong by more than twice as long is not ready"
     )  # fmt: skip
-    serve_without_peers: bool = Field(
-        False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
-        "old answers, and a primary may enter what forks the log"
-    )  # fmt: skip
     intervals: Intervals = Field(
         (), description="how often a node does a job of its own, where not as usual, by the job's name, such as "
         "verify = 1d, which is off by default as it reads everything; `millpond jobs` lists them"
@@ -153,18 +148,43 @@ class Nodes(_Group):
 class Client(_Group):
     """Whoever asks nodes: a program, a command, or a node that asks another one."""
 
-    token: str = Field("", repr=False, description="the token that clients send, and nodes among each other")
+    token: str = Field(
+        "", repr=False, description="sent by clients, and by nodes to each other: a token, or ACCESS_KEY:SECRET_KEY"
+    )
     read_timeout: Duration = Field(
         60_000, ge=1, description="how long a node may say nothing while it answers; of this, a quarter but 5s at most "
         "to connect, a sixtieth but 1s at most between tries, five times as long for a snapshot"
     )  # fmt: skip
     attempts: int = Field(3, ge=1, le=100, description="tries of a request whose connections are lost")
     synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
-    snapshot_cache: str = Field("", description="folder for fetched snapshots; by default the user's cache folder")
+    cache: str = Field(
+        "", description="folder for copies: of `snapshots`, and of what nodes serve from `buckets`; by default the "
+        "user's cache folder. Processes of a machine share it; MILLPOND_BUCKET_CACHE_MAX bounds the copies of a bucket"
+    )  # fmt: skip
     min_time_to_keep_snapshots: Duration = Field(
         600_000, description="a snapshot younger than this is used as it is; after a failure, nodes are left alone for "
         "a tenth of it"
     )  # fmt: skip
+
+    @property
+    def authorization(self) -> str:
+        """The header that shows the token, or the access key and its secret."""
+        if self.token.startswith("AKIA"):
+            return f"Basic {base64.b64encode(self.token.encode()).decode()}"
+        return f"Bearer {self.token}"
+
+    def cache_folder(self, sort: str) -> Path:
+        """The folder for copies of one sort on this machine, of this user if no other is set."""
+        if self.cache:
+            return Path(self.cache).expanduser() / sort
+        from platformdirs import user_cache_path
+
+        return user_cache_path("millpond") / sort
+
+    @property
+    def snapshots(self) -> Path:
+        """The folder for copies of snapshots."""
+        return self.cache_folder("snapshots")
 
     @property
     def connect_timeout(self) -> int:
@@ -212,7 +232,7 @@ class Maps(_Group):
 class Objects(_Group):
     """Places in stores of objects. How to reach a bucket is said by the environment, such as AWS_ENDPOINT_URL."""
 
-    place: Place = Field("", description="where snapshots are published: s3://bucket/prefix, or a shared folder")
+    place: Place = Field("", description="of published snapshots and workflows.log: s3://bucket/prefix, or a folder")
     backups: Place = Field(
         "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
         "the newest one there (`millpond_backup_age_seconds`)"
@@ -225,10 +245,6 @@ class Objects(_Group):
         1_000, description="the age that reads of a node on a bucket may have; 0: each asks the bucket. What a request "
         "names by `Millpond-Moment`, and what the node wrote itself, it shows in any case"
     )  # fmt: skip
-    cache: str = Field(
-        "", description="folder for copies of the files of a bucket that a node serves; by default the user's cache "
-        "folder. Nodes of a machine share it; MILLPOND_BUCKET_CACHE_MAX bounds it"
-    )  # fmt: skip
 
 
 class Events(_Group):
@@ -239,13 +255,9 @@ class Events(_Group):
         "by default the pond's folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password"
     )  # fmt: skip
     reports: bool = Field(True, description="whether the pond's own work appends events to the queue `millpond`")
-    compress_after: Duration = Field(
-        2 * UNITS_MS["d"], description="age from which a day of events is compressed, counted from its end; off: never"
-    )
     retention: Duration = Field(
         14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
     )
-    watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
 
 class Versions(_Group):
@@ -259,8 +271,6 @@ class Versions(_Group):
         "", description="where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; "
         "by default a folder of the pond"
     )  # fmt: skip
-    access_key: str = Field("", description="access key that clients of repositories on nodes show")
-    secret_key: str = Field("", repr=False, description="the secret of the access key")
     sources: Names = Field(
         (), description="beginnings of the addresses that clients may import or link: s3://bucket/, local:///folder/; "
         "objects are read there with the node's own rights. None by default"
@@ -279,37 +289,26 @@ class Workflows(_Group):
         "pond, whose writes wait for one sync in place of two; decided before the first run"
     )  # fmt: skip
     log: str = Field(
-        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]+)?$",
+        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]+(\?config=\S+)?)?$",
         description="command log that several processes share: kafka://host:9092,host:9092/topic; by default that in "
-        "the pond's folder, for one process",
+        "the pond's folder, for one process. With ?config=FILE, a file has more settings for the brokers, for "
+        "encryption and credentials: lines name=value, with the names of librdkafka",
     )  # fmt: skip
-    log_config: str = Field(
-        "", description="file with more settings for these brokers, for encryption and credentials: "
-        "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
-    )  # fmt: skip
-    checkpoints: Place = Field("", description="where checkpoints are: s3://bucket/prefix, or a shared folder")
     output: str = Field(
-        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100})?$",
+        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100}(\?config=\S+)?)?$",
         description="brokers for tenants' topics of output, and what the names of these begin with, which no other "
-        "pond uses: kafka://host:9092/cluster; by default those of workflows.log"
+        "pond uses: kafka://host:9092/cluster, with ?config=FILE as in workflows.log, which is the default"
     )  # fmt: skip
     events: bool = Field(False, description="tell each run's story as events: queue = tenant, job set = run")
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> Workflows:
-        if self.log and not self.checkpoints:
-            raise ValueError("workflows.log needs workflows.checkpoints")
-        return self
 
 
 class Lineage(_Group):
     """Run events of OpenLineage."""
 
     target: EventTarget = Field(
-        "", description="the file, http(s) address, or topic kafka://host:9092,host:9092/topic, to which loads and "
-        "steps of pipelines send run events; none by default"
+        "", description="the file, http(s) address, or topic kafka://host:9092,host:9092/topic?config=FILE, to "
+        "which loads and steps of pipelines send run events; none by default. For the file, see workflows.log"
     )  # fmt: skip
-    target_config: str = Field("", description="file with more settings for these brokers, as workflows.log_config")
 
 
 class Tracing(_Group):
@@ -335,6 +334,12 @@ class Settings(_Group):
     workflows: Workflows
     lineage: Lineage
     tracing: Tracing
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Settings:
+        if self.workflows.log and not self.objects.place:
+            raise ValueError("workflows.log needs objects.place")
+        return self
 
     @property
     def secure(self) -> bool:

@@ -21,7 +21,7 @@ __all__ = (
 )  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
-_TARGET = re.compile(r"https?://[^/\s].*|kafka://[^/\s@]+/[A-Za-z0-9._-]{1,249}")
+_TARGET = re.compile(r"https?://[^/\s].*|kafka://[^/\s@]+/[A-Za-z0-9._-]{1,249}(\?config=\S+)?")
 
 
 def _duration(value: object) -> object:

@@ -44,7 +44,7 @@ class Fleet:
     def start(self, port: int) -> None:
         command = [
             sys.executable, "-m", "millpond", "serve", "--data", self.url, "--port", str(port), "--grpc-port", "off",
-            "--set", f"objects.cache={self.folder / str(port)}", "--json",
+            "--set", f"client.cache={self.folder / str(port)}", "--json",
         ]  # fmt: skip
         process = subprocess.Popen(
             command, env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -103,7 +103,7 @@ class _Campaign:
         report.findings = self.oracle
         self.strikes = Strikes(cluster, disk, cluster.folder / "copies", self._wait_ready)
         self.never = threading.Event()
-        client: dict[str, Any] = {**CLIENT_SETTINGS, "client_snapshot_cache": str(cluster.folder / "cache")}
+        client: dict[str, Any] = {**CLIENT_SETTINGS, "client_cache": str(cluster.folder / "cache")}
         with open_nodes(cluster.url, **client) as pond:
             made = [pond.create_map(name, kind=name, value="long" if kind.valued else None)
                     for name, kind in MAPS.items()]  # fmt: skip

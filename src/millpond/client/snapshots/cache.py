@@ -135,7 +135,7 @@ class SnapshotStore:
             raise Unavailable(
                 "the folder for copies of snapshots cannot be used", kind="snapshot_cache", folder=self.root,
                 file=error.filename, reason=error.strerror or str(error),
-                hint="a cache belongs to one user: see to its owner, or name another folder: client.snapshot_cache",
+                hint="a cache belongs to one user: see to its owner, or name another folder: client.cache",
             ) from error  # fmt: skip
 
     def _make(self, folder: Path) -> None:

@@ -26,7 +26,6 @@ import pyarrow as pa
 from millpond.client.snapshots.cache import SnapshotStore
 from millpond.client.snapshots.fetch import ENTRY_HEADER, FILE_LOST, POND_HEADER, SnapshotFetch, manifest_in
 from millpond.client.snapshots.pin import SnapshotPin
-from millpond.client.snapshots.reader import snapshot_folder
 from millpond.client.snapshots.source import SnapshotSource, unreachable_kind
 from millpond.client.transport import Connection, Nodes
 from millpond.clock import Clock, SystemClock
@@ -59,7 +58,7 @@ once.
 
 def _fetch(urls: Sequence[str], settings: Settings | None, clock: Clock | None) -> SnapshotFetch:
     loaded, at = settings or load_settings(), clock or SystemClock()
-    return SnapshotFetch(Nodes(urls, loaded, clock=at), SnapshotStore(snapshot_folder(loaded)), loaded, at)
+    return SnapshotFetch(Nodes(urls, loaded, clock=at), SnapshotStore(loaded.client.snapshots), loaded, at)
 
 
 def plan_snapshot(

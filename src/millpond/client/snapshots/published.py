@@ -14,7 +14,6 @@ import logging
 from typing import Any
 
 from millpond.client.snapshots.cache import Confirmation, SnapshotStore
-from millpond.client.snapshots.reader import snapshot_folder
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import check_name
@@ -51,7 +50,7 @@ def open_published(
 ) -> Snapshot:  # fmt: skip
     """The published snapshot of a map, open; ranges that lie on this machine are not fetched again.
 
-    `where` is the setting `objects.place`, and `settings` have their groups: `client_snapshot_cache="…"`.
+    `where` is the setting `objects.place`, and `settings` have their groups: `client_cache="…"`.
 
     Raises: `NotFound` when the map was not published there; `Denied`; `Unavailable` when the place cannot be reached
     and nothing was fetched before; `Corrupt`, naming the object that is damaged.
@@ -128,4 +127,4 @@ def _open_known(name: str, settings: Settings) -> Snapshot | None:
 def _store(settings: Settings) -> tuple[SnapshotStore, str]:
     """The machine's cache, and the name under which copies from this place lie there."""
     place = f"{endpoint_set()} {settings.objects.place}".encode()
-    return SnapshotStore(snapshot_folder(settings)), f"published-{hashlib.blake2b(place, digest_size=8).hexdigest()}"
+    return SnapshotStore(settings.client.snapshots), f"published-{hashlib.blake2b(place, digest_size=8).hexdigest()}"

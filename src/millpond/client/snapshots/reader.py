@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.settings import Settings
 
-__all__ = ("SnapshotCache", "SnapshotReader", "bounds_query", "snapshot_folder")
+__all__ = ("SnapshotCache", "SnapshotReader", "bounds_query")
 
 _LOG = logging.getLogger(__name__)
 FILES_IDLE_MS = 60_000
@@ -387,12 +387,3 @@ def bounds_query(
     since, until = (None if instant is None else clear_instant(parse_instant(instant)) for instant in window)
     bounds = {"key_from": lower, "key_to": upper, "since": since, "until": until}
     return tuple((name, str(value)) for name, value in bounds.items() if value is not None)
-
-
-def snapshot_folder(settings: Settings) -> Path:
-    """The folder in which the processes of this machine, or of this user, cache snapshots."""
-    if settings.client.snapshot_cache:
-        return Path(settings.client.snapshot_cache)
-    from platformdirs import user_cache_path
-
-    return user_cache_path("millpond") / "snapshots"

@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,13 +36,9 @@ class VersionsApi:
     """The API of versions of one node."""
 
     def __init__(self, connection: Connection) -> None:
-        settings = connection.settings
         self._connection = connection
         self.clock = connection.clock
         self._headers = {"Accept": _OWN}
-        if settings.versions.access_key:
-            pair = f"{settings.versions.access_key}:{settings.versions.secret_key}"
-            self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
 
     @staticmethod
     def at(*names: str) -> str:

@@ -346,7 +346,7 @@ def _cleanup(node: Node, _stopping: threading.Event) -> Outcome:
 def _events(node: Node, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.events
     node.pond.tell_alerts()
-    rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
+    rules = MaintenanceRules(retention_ms=settings.events.retention)
     doubt = events.doubt()
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms, doubt=doubt)
     with node.turns("events", stopping) as turn:  # of a bucket one node does it

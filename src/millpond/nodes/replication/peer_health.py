@@ -32,11 +32,10 @@ class Soundness:
     ) -> None:
         self._pond, self._members, self._clock, self._paused = pond, members, clock, paused
         self.readiness = Readiness(
-            members.others, leads=members.role != "replica", serve_without_peers=settings.nodes.serve_without_peers,
-            majority=settings.nodes.write_to == "majority", position=pond.log.position()[0],
+            members.others, leads=members.role != "replica", majority=settings.nodes.write_to == "majority",
+            position=pond.log.position()[0],
         )  # fmt: skip
         self.leases = Leases(clock, settings.nodes.lag_limit / 1000, majority=settings.nodes.write_to == "majority")
-        self._without_peers = settings.nodes.serve_without_peers
         self.fork: MillpondError | None = None
         self.cloning = False
         self.clock_fault = self.release_fault = ""
@@ -77,10 +76,10 @@ class Soundness:
     def leased(self) -> bool:
         """True while others have shown lately that nothing is acknowledged without this node."""
         if self._members.role == "replica":
-            return self._without_peers or self.leases.held()
+            return self.readiness.without_peers or self.leases.held()
         if self.leases.majority and self._members.fence.deposed():
-            return self._without_peers
-        return self._without_peers or self.leases.most_heard(self._members.others)
+            return self.readiness.without_peers
+        return self.readiness.without_peers or self.leases.most_heard(self._members.others)
 
     def sound(self) -> bool:
         """True when the node has every load that was acknowledged, and its log is no fork."""

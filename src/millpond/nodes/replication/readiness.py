@@ -28,7 +28,7 @@ A node that a list in the log makes the primary has all entries up to that list,
 it need not hear its peers again; `membership/fence.py` says when it may append. A node that is added begins anew, with
 the position of that entry as its goal. A node that is lost for good, as a person says, is not waited for.
 
-`nodes.serve_without_peers` lets a node go on when it has surveyed all peers once, with those that it heard.
+`without_peers` lets a node go on when it has surveyed all peers once, with those that it heard.
 """
 
 from __future__ import annotations
@@ -52,13 +52,10 @@ class Hearing:
 class Readiness:
     """The readiness of one node. Threads may share it."""
 
-    def __init__(
-        self, peers: Sequence[str], *, leads: bool, serve_without_peers: bool = False, majority: bool = False,
-        position: int = 0,
-    ) -> None:  # fmt: skip
+    def __init__(self, peers: Sequence[str], *, leads: bool, majority: bool = False, position: int = 0) -> None:
         """`majority`: a load needs only most nodes; `position` is where the log ended when the node started."""
         self._lock = threading.RLock()
-        self._serve_without_peers = serve_without_peers
+        self.without_peers = False
         self._peers = tuple(peers)
         self._leads = leads
         self._majority, self._began_at = majority, position
@@ -133,7 +130,7 @@ class Readiness:
 
         A primary whose disk is whole has every entry. With `majority` it must only be sure that it still is one.
         """
-        if not self.unheard() or (self._serve_without_peers and self._surveyed):
+        if not self.unheard() or (self.without_peers and self._surveyed):
             return True
         whole = self._leads and 0 < self._began_at >= max(self._remembered, *self._first.values(), 0)
         return self._majority and whole and 2 * (len(self._first) + 1) > len(self._peers) + 1

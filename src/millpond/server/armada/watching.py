@@ -111,7 +111,7 @@ class Watching:
             if streams and not held:
                 raise Unavailable(
                     "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._shares.total,
-                    hint="watch again in a moment, or raise events.watchers_max",
+                    hint="watch again in a moment, or through another node",
                 )  # fmt: skip
             self.counts[protocol] += streams
             try:

@@ -6,8 +6,8 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 
 | limit | |
 |---|---|
-| `server.max_connections` | connections that are open; one more is closed at once |
-| `events.watchers_max` | watchers, over gRPC and HTTP together |
+| of `server.max_request_memory` | connections that are open; one more is closed at once |
+| `NodeLimits.watchers_max` | watchers, over gRPC and HTTP together |
 | `POLLS_MAX` | streams of workers |
 | `health.py` | requests for health, which need no token, and watches of it |
 | `Front.calls` | other calls: as many as work or wait, by `NodeLimits` |
@@ -151,7 +151,7 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
 
 def _rpcs_max(front: Front) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    open_ended = front.node.settings.events.watchers_max + POLLS_MAX + WATCHES_MAX
+    open_ended = front.node.limits.watchers_max + POLLS_MAX + WATCHES_MAX
     return 2 * (front.calls.total + open_ended)
 
 

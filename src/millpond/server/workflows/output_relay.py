@@ -15,14 +15,12 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.server.workflows.outbox import Outbox
-from millpond.workflows.logs.kafka_config import read_client_config
+from millpond.workflows.logs.kafka_config import kafka_address
 from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord, Topics
 from millpond.workflows.outputs import (
     EXECUTION,
@@ -111,19 +109,17 @@ def relay_to(
 
 def relay_of(settings: Workflows, number: int, space: Space, clock: Clock, **rows: Any) -> Outbox[WaitingOutput]:
     """The relay of a partition to the brokers that the settings name; `rows`: see `relay_to`."""
-    where = urlsplit(settings.output or settings.log)
-    cluster = where.path.strip("/")
-    topics = _kafka_topics(where.netloc, cluster, number, settings.log_config) if cluster else _NoTopics()
+    servers, cluster, config = kafka_address(settings.output or settings.log)
+    topics = _kafka_topics(servers, cluster, number, config) if cluster else _NoTopics()
     return relay_to(topics, cluster, space, clock, **rows)
 
 
-def _kafka_topics(servers: str, cluster: str, number: int, config_file: str) -> Topics:
+def _kafka_topics(servers: str, cluster: str, number: int, config: Mapping[str, str]) -> Topics:
     from millpond.workflows.logs.kafka_topics import KafkaTopics
 
     def made(topic: str) -> tuple[int, Mapping[str, str]]:
         return (1, _COMPACTED) if topic.endswith(f"_{METADATA}") else (RUN_PARTITIONS, {})
 
-    config = read_client_config(Path(config_file)) if config_file else {}
     return KafkaTopics(servers, f"{cluster}_output", f"{cluster}-output-{number}", topics=made, config=config)
 
 

@@ -1,4 +1,6 @@
-"""Settings of a client of Kafka, of a file: encryption, credentials, and what else librdkafka knows.
+"""The address of a topic, and settings of a client of Kafka, of a file: encryption, credentials, what librdkafka knows.
+
+    kafka://host:9092,host:9092/topic?config=FILE
 
     security.protocol=SASL_SSL
     sasl.mechanism=SCRAM-SHA-512
@@ -15,7 +17,7 @@ from typing import Final
 
 from millpond.errors import Invalid
 
-__all__ = ("read_client_config",)
+__all__ = ("kafka_address", "read_client_config")
 
 _OWN: Final = frozenset({
     "bootstrap.servers", "metadata.broker.list", "group.id", "client.id", "group.instance.id", "acks",
@@ -24,6 +26,13 @@ _OWN: Final = frozenset({
     "max.poll.interval.ms",
 })  # fmt: skip
 """Settings that the log gives itself."""
+
+
+def kafka_address(address: str) -> tuple[str, str, dict[str, str]]:
+    """The brokers and the topic of an address, and the settings of its file. Raises: as `read_client_config`."""
+    servers, _, rest = address.removeprefix("kafka://").partition("/")
+    topic, _, file = rest.partition("?config=")
+    return servers, topic, read_client_config(Path(file)) if file else {}
 
 
 def read_client_config(path: Path) -> dict[str, str]:
@@ -36,7 +45,7 @@ def read_client_config(path: Path) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid("the settings of Kafka's client cannot be read", kind="kafka_config", path=path,
-                      reason=str(error), hint="see workflows_log_config") from error  # fmt: skip
+                      reason=str(error), hint="see workflows.log") from error  # fmt: skip
     settings = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from millpond.server.workflows.shared.partitions import SharedPartitions, SharedParts
 from millpond.stores.objects import open_objects
 from millpond.workflows.logs.kafka import KafkaLog
-from millpond.workflows.logs.kafka_config import read_client_config
+from millpond.workflows.logs.kafka_config import kafka_address
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import RUN_PARTITIONS, Checkpoints
 
@@ -26,14 +25,13 @@ class TopicPartitions(SharedPartitions):
         return True
 
     def _open_parts(self) -> SharedParts:
-        node, settings = self._node, self._node.settings.workflows
-        where = urlsplit(settings.log)
-        servers, topic = where.netloc, where.path.strip("/")
-        config = read_client_config(Path(settings.log_config)) if settings.log_config else {}
+        settings = self._node.settings
+        servers, topic, config = kafka_address(settings.workflows.log)
+        place = f"{settings.objects.place.rstrip('/')}/.workflows/{topic}"
         log = KafkaLog(servers, topic, partitions=RUN_PARTITIONS + 1, config=config)
         group = KafkaGroup(log, topic, self._service.address, lambda: self._ownership.wake())
-        folder = Path(node.pond.folder) / "shared-workflows" / topic
-        return SharedParts(log, group, Checkpoints(open_objects(settings.checkpoints)), folder)
+        folder = Path(self._node.pond.folder) / "shared-workflows" / topic
+        return SharedParts(log, group, Checkpoints(open_objects(place)), folder)
 
     def hosts(self) -> list[str]:
         """The addresses of all processes, of which each has tasks of its own."""
