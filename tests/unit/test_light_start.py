@@ -64,6 +64,10 @@ def test_the_package_imports_nothing_of_others(tmp_path: Path) -> None:
     }
 
 
+def test_settings_need_nothing_heavy(tmp_path: Path) -> None:
+    assert not HEAVY & imported("from millpond.settings import load_settings; load_settings()", folder=tmp_path)
+
+
 @pytest.mark.parametrize(
     "words",
     [("auto", "a"), ("hash", "a"), ("lookup", "a", "--at", "2021-01-01T00:00Z"), ("ranged", "5"), ("session", "a")],

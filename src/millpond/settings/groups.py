@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import base64
 import socket
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import Any, get_type_hints
 
 from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
@@ -25,9 +24,13 @@ from millpond.settings.types import (
     Names,
     Networks,
     Place,
+    Port,
     Size,
     SpanTarget,
+    Switch,
     Tokens,
+    setting,
+    settings_of,
 )
 from millpond.times.durations import UNITS_MS
 
@@ -37,60 +40,51 @@ __all__ = (
 )  # fmt: skip
 
 
-class _Group(BaseModel):
-    """The settings of one room. A field that `repr` leaves out is a secret: it is never shown."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Server(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
     """One node: its address, the requests that it takes, and its logs."""
 
-    data: FolderName = Field("pond", description="the pond that a node serves: a folder, or s3://bucket/prefix")
-    host: str = Field("127.0.0.1", description="address to listen on; any but this machine's own needs tokens")
-    port: int = Field(7433, ge=0, le=65535, description="port to listen on; 0 takes any that is free")
-    grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(
-        "auto", description="port for gRPC; auto: the one after `port`, if it is free; 0: any that is free; off: none"
+    data: FolderName = setting("pond", "the pond that a node serves: a folder, or s3://bucket/prefix")
+    host: str = setting("127.0.0.1", "address to listen on; any but this machine's own needs tokens")
+    port: int = setting(7433, "port to listen on; 0 takes any that is free", ge=0, le=65535)
+    grpc_port: Port = setting(
+        "auto", "port for gRPC; auto: the one after `port`, if it is free; 0: any that is free; off: none"
     )
-    url: Address = Field("", description="its own address, as it stands in `nodes.urls`; by default of host and port")
-    access: str = Field(
-        "auto", pattern="^(auto|tokens|open)$",
-        description="auto: tokens are wanted once one was added, and on addresses others can reach; tokens: always; "
-        "open: never, everybody on this machine may do everything",
+    url: Address = setting("", "its own address, as it stands in `nodes.urls`; by default of host and port")
+    access: str = setting(
+        "auto", "auto: tokens are wanted once one was added, and on addresses others can reach; tokens: always; open: "
+        "never, everybody on this machine may do everything", pattern="^(auto|tokens|open)$",
     )  # fmt: skip
-    tokens: Tokens = Field((), description="tokens that all nodes of the pond take, hashed: name, sha256, rights")
-    user_header: str = Field(
-        "", pattern="^([A-Za-z0-9-]+)?$", description="header in which a reverse proxy names the user that it signed "
-        "in: on the console, the user has the rights of the token of that name; by default there is none"
+    tokens: Tokens = setting((), "tokens that all nodes of the pond take, hashed: name, sha256, rights")
+    user_header: str = setting(
+        "", "header in which a reverse proxy names the user that it signed in: on the console, the user has the rights "
+        "of the token of that name; by default there is none", pattern="^([A-Za-z0-9-]+)?$",
     )  # fmt: skip
-    user_proxies: Networks = Field(
-        (), description="addresses or networks of the proxies that are believed so; the header of others is ignored"
+    user_proxies: Networks = setting(
+        (), "addresses or networks of the proxies that are believed so; the header of others is ignored"
+    )
+    token_requests_per_second: int = setting(
+        0, "requests of a token that a node takes in a second, but for administration, and three times as many at "
+        "once; 0: any number", ge=0,
     )  # fmt: skip
-    token_requests_per_second: int = Field(
-        0, ge=0, description="requests of a token that a node takes in a second, but for administration, and three "
-        "times as many at once; 0: any number"
+    max_request_memory: Size = setting(
+        512 << 20, "memory for all requests together: bodies, and what large questions take; more wait. For each 64KiB "
+        "one connection may be open, half of them at most of one address; a proxy is one address", ge=1 << 20,
     )  # fmt: skip
-    max_request_memory: Size = Field(
-        512 << 20, ge=1 << 20,
-        description="memory for all requests together: bodies, and what large questions take; more wait. For each "
-        "64KiB one connection may be open, half of them at most of one address; a proxy is one address",
+    readers: int = setting(
+        0, "processes that answer questions about maps, beside the one that does all else; 0 or 1: one process does "
+        "everything. Each takes max_request_memory, and as many threads, of its own", ge=0, le=64,
     )  # fmt: skip
-    readers: int = Field(
-        0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
-        "0 or 1: one process does everything. Each takes max_request_memory, and as many threads, of its own"
-    )  # fmt: skip
-    log_level: str = Field(
-        "info", pattern="^(debug|info|warning|error)$",
-        description="how much is said: debug, with a line for every request; info, warning, error",
+    log_level: str = setting(
+        "info", "how much is said: debug, with a line for every request; info, warning, error",
+        pattern="^(debug|info|warning|error)$",
     )  # fmt: skip
 
-    @model_validator(mode="after")
-    def _fit_together(self) -> Server:
+    def __post_init__(self) -> None:
         if bool(self.user_header) != bool(self.user_proxies):
             raise ValueError("server.user_header and server.user_proxies are given together")
         if self.user_header.lower() in ("authorization", "cookie", "host", "origin"):
             raise ValueError("server.user_header has a meaning of its own: name another, such as X-Remote-User")
-        return self
 
     @property
     def token_requests_burst(self) -> int:
@@ -98,45 +92,44 @@ class Server(_Group):
         return 3 * self.token_requests_per_second
 
 
-class Tls(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
     """Certificates and keys, of nodes and of clients. All are files in PEM."""
 
-    cert: str = Field(
-        "", description="certificate that the node shows, with which it speaks https, and reads again when it "
-        "changes; clients show theirs to a node that wants one"
+    cert: str = setting(
+        "", "certificate that the node shows, with which it speaks https, and reads again when it changes; clients "
+        "show theirs to a node that wants one",
     )  # fmt: skip
-    key: str = Field("", description="private key of the certificate")
-    client_ca: str = Field(
-        "", description="certificates of the authorities whose clients may connect, over HTTP and gRPC: each "
-        "shows a certificate of theirs; by default every client may"
+    key: str = setting("", "private key of the certificate")
+    client_ca: str = setting(
+        "", "certificates of the authorities whose clients may connect, over HTTP and gRPC: each shows a certificate "
+        "of theirs; by default every client may",
     )  # fmt: skip
-    ca: str = Field("", description="certificates that clients trust instead of the system's")
+    ca: str = setting("", "certificates that clients trust instead of the system's")
 
-    @model_validator(mode="after")
-    def _fit_together(self) -> Tls:
+    def __post_init__(self) -> None:
         if bool(self.cert) != bool(self.key):
             raise ValueError("tls.cert and tls.key are given together")
         if self.client_ca and not self.cert:
             raise ValueError("tls.client_ca needs tls.cert and tls.key")
-        return self
 
 
-class Nodes(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
     """The nodes of a pond: their addresses, their agreement, and the work that each does by itself."""
 
-    urls: Addresses = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
-    write_to: str = Field(
-        "all", pattern="^(all|majority)$",
-        description="the nodes that must have a load before it is acknowledged: all, or most; then those that lag, or "
-        "do not hear from the primary, answer nothing. All nodes set the same",
+    urls: Addresses = setting((), "addresses of all nodes of the pond, the primary first; none: it is alone")
+    write_to: str = setting(
+        "all", "the nodes that must have a load before it is acknowledged: all, or most; then those that lag, or do "
+        "not hear from the primary, answer nothing. All nodes set the same", pattern="^(all|majority)$",
     )  # fmt: skip
-    lag_limit: Duration = Field(
-        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard; a '
-        "node whose clock is wrong by more than twice as long is not ready"
+    lag_limit: Duration = setting(
+        15_000, 'with write_to = "majority", how long a node answers after it was last heard; a node whose clock is '
+        'wrong by more than twice as long is not ready', ge=100,
     )  # fmt: skip
-    intervals: Intervals = Field(
-        (), description="how often a node does a job of its own, where not as usual, by the job's name, such as "
-        "verify = 1d, which is off by default as it reads everything; `millpond jobs` lists them"
+    intervals: Intervals = setting(
+        (), "how often a node does a job of its own, where not as usual, by the job's name, such as verify = 1d, which "
+        "is off by default as it reads everything; `millpond jobs` lists them",
     )  # fmt: skip
 
     @property
@@ -145,26 +138,26 @@ class Nodes(_Group):
         return 2 * self.lag_limit
 
 
-class Client(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
     """Whoever asks nodes: a program, a command, or a node that asks another one."""
 
-    token: str = Field(
-        "", repr=False, description="sent by clients, and by nodes to each other: a token, or ACCESS_KEY:SECRET_KEY"
+    token: str = setting(
+        "", "sent by clients, and by nodes to each other: a token, or ACCESS_KEY:SECRET_KEY", secret=True
     )
-    read_timeout: Duration = Field(
-        60_000, ge=1, description="how long a node may say nothing while it answers; of this, a quarter but 5s at most "
-        "to connect, a sixtieth but 1s at most between tries, five times as long for a snapshot"
+    read_timeout: Duration = setting(
+        60_000, "how long a node may say nothing while it answers; of this, a quarter but 5s at most to connect, a "
+        "sixtieth but 1s at most between tries, five times as long for a snapshot", ge=1,
     )  # fmt: skip
-    attempts: int = Field(3, ge=1, le=100, description="tries of a request whose connections are lost")
-    synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
-    cache: str = Field(
-        "", description="folder for copies: of `snapshots`, and of what nodes serve from `buckets`; by default the "
-        "user's cache folder. Processes of a machine share it; MILLPOND_BUCKET_CACHE_MAX bounds the copies of a bucket"
+    attempts: int = setting(3, "tries of a request whose connections are lost", ge=1, le=100)
+    synchronise: Switch = setting(False, "whether a load waits until every node has merged it")
+    cache: str = setting(
+        "", "folder for copies: of `snapshots`, and of what nodes serve from `buckets`; by default the user's cache "
+        "folder. Processes of a machine share it; MILLPOND_BUCKET_CACHE_MAX bounds the copies of a bucket",
     )  # fmt: skip
-    min_time_to_keep_snapshots: Duration = Field(
-        600_000, description="a snapshot younger than this is used as it is; after a failure, nodes are left alone for "
-        "a tenth of it"
-    )  # fmt: skip
+    min_time_to_keep_snapshots: Duration = setting(
+        600_000, "a snapshot younger is used as it is; after a failure, nodes are left alone for a tenth of this"
+    )
 
     @property
     def authorization(self) -> str:
@@ -207,120 +200,125 @@ class Client(_Group):
         return self.min_time_to_keep_snapshots // 10
 
 
-class Maps(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maps:
     """The maps of a pond, on a node or in a folder."""
 
-    memory_max: Size = Field(
-        MEMORY_MAX, ge=MEMORY_LEAST,
-        description="memory that sealing or freezing a map may take; rows beyond it wait on the disk",
-    )  # fmt: skip
-    part_retention: Duration = Field(
-        7 * UNITS_MS["d"],
-        description="how long merged parts and the log are kept, for nodes that were away and streams",
+    memory_max: Size = setting(
+        MEMORY_MAX, "memory that sealing or freezing a map may take; rows beyond it wait on the disk", ge=MEMORY_LEAST
     )
-    history: Duration = Field(
-        HISTORY_MS,
-        description="how far back `known_at` may ask of layered maps: the files of their past stay for so long",
+    part_retention: Duration = setting(
+        7 * UNITS_MS["d"], "how long merged parts and the log are kept, for nodes that were away and streams"
     )
-    store: str = Field(
-        "auto", pattern="^(auto|layers|shard)$",
-        description="the store of maps that are made without one. layers: a load costs what it brings, and the past "
-        "stays; shard: thousands of small loads a minute, and replicas; auto: layers in a folder, a shard on a node",
+    history: Duration = setting(
+        HISTORY_MS, "how far back `known_at` may ask of layered maps: the files of their past stay for so long"
+    )
+    store: str = setting(
+        "auto", "the store of maps that are made without one. layers: a load costs what it brings, and the past stays; "
+        "shard: thousands of small loads a minute, and replicas; auto: layers in a folder, a shard on a node",
+        pattern="^(auto|layers|shard)$",
     )  # fmt: skip
 
 
-class Objects(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
     """Places in stores of objects. How to reach a bucket is said by the environment, such as AWS_ENDPOINT_URL."""
 
-    place: Place = Field("", description="of published snapshots and workflows.log: s3://bucket/prefix, or a folder")
-    backups: Place = Field(
-        "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
-        "the newest one there (`millpond_backup_age_seconds`)"
+    place: Place = setting("", "of published snapshots and workflows.log: s3://bucket/prefix, or a folder")
+    backups: Place = setting(
+        "", "where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of the newest one "
+        "there (`millpond_backup_age_seconds`)",
     )  # fmt: skip
-    space: str = Field(
-        "", repr=False, description="database for the rows of a pond in a bucket, for many changes a second: "
-        "postgresql://user@server:5432/database; by default what the bucket says, but for the password"
+    space: str = setting(
+        "", "database for the rows of a pond in a bucket, for many changes a second: "
+        "postgresql://user@server:5432/database; by default what the bucket says, but for the password", secret=True,
     )  # fmt: skip
-    max_staleness: Duration = Field(
-        1_000, description="the age that reads of a node on a bucket may have; 0: each asks the bucket. What a request "
-        "names by `Millpond-Moment`, and what the node wrote itself, it shows in any case"
+    max_staleness: Duration = setting(
+        1_000, "the age that reads of a node on a bucket may have; 0: each asks the bucket. What a request names by "
+        "`Millpond-Moment`, and what the node wrote itself, it shows in any case",
     )  # fmt: skip
 
 
-class Events(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
     """Streams of events."""
 
-    store: str = Field(
-        "", repr=False, description="Redis for streams of events, for several servers: redis://user@host:6379/0#pond; "
-        "by default the pond's folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password"
+    store: str = setting(
+        "", "Redis for streams of events, for several servers: redis://user@host:6379/0#pond; by default the pond's "
+        "folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password", secret=True,
     )  # fmt: skip
-    reports: bool = Field(True, description="whether the pond's own work appends events to the queue `millpond`")
-    retention: Duration = Field(
-        14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
+    reports: Switch = setting(True, "whether the pond's own work appends events to the queue `millpond`")
+    retention: Duration = setting(
+        14 * UNITS_MS["d"], "age from which a day of events is dropped, counted from its end; off: never"
     )
 
 
-class Versions(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
     """Repositories of objects."""
 
-    space: str = Field(
-        "", repr=False, description="database for the rows of repositories, which servers share: "
-        "postgresql://user@server:5432/database#name; by default the pond's folder. It is written down in the pond"
+    space: str = setting(
+        "", "database for the rows of repositories, which servers share: postgresql://user@server:5432/database#name; "
+        "by default the pond's folder. It is written down in the pond", secret=True,
     )  # fmt: skip
-    objects: Place = Field(
-        "", description="where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; "
-        "by default a folder of the pond"
+    objects: Place = setting(
+        "", "where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; by default a "
+        "folder of the pond",
     )  # fmt: skip
-    sources: Names = Field(
-        (), description="beginnings of the addresses that clients may import or link: s3://bucket/, local:///folder/; "
-        "objects are read there with the node's own rights. None by default"
+    sources: Names = setting(
+        (), "beginnings of the addresses that clients may import or link: s3://bucket/, local:///folder/; objects are "
+        "read there with the node's own rights. None by default",
     )  # fmt: skip
-    namespaces: Names = Field(
-        (), description="beginnings of the places that clients may name for new repositories: s3://bucket/prefix/; "
-        "bytes are written there with the node's own rights. By default only local://NAME, a folder of the node"
+    namespaces: Names = setting(
+        (), "beginnings of the places that clients may name for new repositories: s3://bucket/prefix/; bytes are "
+        "written there with the node's own rights. By default only local://NAME, a folder of the node",
     )  # fmt: skip
 
 
-class Workflows(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workflows:
     """Runs of workflows."""
 
-    store: Literal["pond", "rocksdb"] = Field(
-        "pond", description="where runs of workflows are: in the pond's own space, or in RocksDB in a folder of the "
-        "pond, whose writes wait for one sync in place of two; decided before the first run"
+    store: str = setting(
+        "pond", "where runs of workflows are: in the pond's own space, or in RocksDB in a folder of the pond, whose "
+        "writes wait for one sync in place of two; decided before the first run", pattern="^(pond|rocksdb)$",
     )  # fmt: skip
-    log: str = Field(
-        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]+(\?config=\S+)?)?$",
-        description="command log that several processes share: kafka://host:9092,host:9092/topic; by default that in "
-        "the pond's folder, for one process. With ?config=FILE, a file has more settings for the brokers, for "
-        "encryption and credentials: lines name=value, with the names of librdkafka",
+    log: str = setting(
+        "", "command log that several processes share: kafka://host:9092,host:9092/topic; by default that in the "
+        "pond's folder, for one process. With ?config=FILE, a file has more settings for the brokers, for encryption "
+        "and credentials: lines name=value, with the names of librdkafka",
+        pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]+(\?config=\S+)?)?$",
     )  # fmt: skip
-    output: str = Field(
-        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100}(\?config=\S+)?)?$",
-        description="brokers for tenants' topics of output, and what the names of these begin with, which no other "
-        "pond uses: kafka://host:9092/cluster, with ?config=FILE as in workflows.log, which is the default"
+    output: str = setting(
+        "", "brokers for tenants' topics of output, and what the names of these begin with, which no other pond uses: "
+        "kafka://host:9092/cluster, with ?config=FILE as in workflows.log, which is the default",
+        pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100}(\?config=\S+)?)?$",
     )  # fmt: skip
-    events: bool = Field(False, description="tell each run's story as events: queue = tenant, job set = run")
+    events: Switch = setting(False, "tell each run's story as events: queue = tenant, job set = run")
 
 
-class Lineage(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
     """Run events of OpenLineage."""
 
-    target: EventTarget = Field(
-        "", description="the file, http(s) address, or topic kafka://host:9092,host:9092/topic?config=FILE, to "
-        "which loads and steps of pipelines send run events; none by default. For the file, see workflows.log"
+    target: EventTarget = setting(
+        "", "the file, http(s) address, or topic kafka://host:9092,host:9092/topic?config=FILE, to which loads and "
+        "steps of pipelines send run events; none by default. For the file, see workflows.log",
     )  # fmt: skip
 
 
-class Tracing(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracing:
     """Spans of OpenTelemetry."""
 
-    target: SpanTarget = Field(
-        "", description="the http(s) address of a collector of OTLP, or a file of its JSON lines, to which spans of "
-        "requests, loads, commits, runs and tasks go; none by default"
+    target: SpanTarget = setting(
+        "", "the http(s) address of a collector of OTLP, or a file of its JSON lines, to which spans of requests, "
+        "loads, commits, runs and tasks go; none by default",
     )  # fmt: skip
 
 
-class Settings(_Group):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
     """All groups. Make one with `load_settings`."""
 
     server: Server
@@ -335,11 +333,9 @@ class Settings(_Group):
     lineage: Lineage
     tracing: Tracing
 
-    @model_validator(mode="after")
-    def _fit_together(self) -> Settings:
+    def __post_init__(self) -> None:
         if self.workflows.log and not self.objects.place:
             raise ValueError("workflows.log needs objects.place")
-        return self
 
     @property
     def secure(self) -> bool:
@@ -357,10 +353,10 @@ class Settings(_Group):
 
     def at(self, port: int, grpc_port: int | None) -> Settings:
         """The same, once the ports are known that the node listens on."""
-        values = {"port": port, "url": self.own_url(port), "grpc_port": grpc_port or "off"}
-        return self.model_copy(update={"server": self.server.model_copy(update=values)})
+        server = replace(self.server, port=port, url=self.own_url(port), grpc_port=grpc_port or "off")
+        return replace(self, server=server)
 
 
-GROUPS: dict[str, Any] = {name: field.annotation for name, field in Settings.model_fields.items()}
-SETTINGS = {f"{group}.{name}": field for group, kind in GROUPS.items() for name, field in kind.model_fields.items()}
+GROUPS: dict[str, Any] = get_type_hints(Settings)
+SETTINGS = {f"{group}.{name}": setting for group, kind in GROUPS.items() for name, setting in settings_of(kind)}
 """All settings by their names, such as `server.port`."""

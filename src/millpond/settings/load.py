@@ -19,16 +19,17 @@ import difflib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
+import msgspec
 
 from millpond.error_values import shown_address
 from millpond.errors import Invalid
 from millpond.settings.former import FORMER
 from millpond.settings.groups import GROUPS, SETTINGS, Settings
-from millpond.settings.types import Unit, duration_in_words
+from millpond.settings.types import duration_in_words
 from millpond.sizes import size_in_words
 
 __all__ = (
@@ -85,16 +86,16 @@ def explain(
     settings, origins = _load(config, arguments, said)
     return [
         Explained(
-            name, in_words(name, _value(settings, name)), in_words(name, field.default), origins.get(name, "default"),
-            field.description or "",
+            name, in_words(name, attrgetter(name)(settings)), in_words(name, setting.default),
+            origins.get(name, "default"), setting.meaning,
         )
-        for name, field in SETTINGS.items()
+        for name, setting in SETTINGS.items()
     ]  # fmt: skip
 
 
 def all_in_words(settings: Settings) -> dict[str, Any]:
     """Every setting as one would write it in the file, secrets masked."""
-    return {name: in_words(name, _value(settings, name)) for name in SETTINGS}
+    return {name: in_words(name, attrgetter(name)(settings)) for name in SETTINGS}
 
 
 def unknown_in_environment() -> list[str]:
@@ -103,25 +104,22 @@ def unknown_in_environment() -> list[str]:
     return sorted(name for name in os.environ if name.startswith("MILLPOND_") and name not in names)
 
 
-def _value(settings: Settings, name: str) -> Any:
-    group, _, field = name.partition(".")
-    return getattr(getattr(settings, group), field)
-
-
 def _load(
     config: str | os.PathLike[str] | None, arguments: Mapping[str, Any], said: str
 ) -> tuple[Settings, dict[str, str]]:
-    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    stated: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for origin, name, value in _layers(config, arguments, said):
         _check_known(name, origin)
-        group, _, field = name.partition(".")
-        groups[group][field] = value
-        origins[name] = origin
+        stated[name], origins[name] = value, origin
+    groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+    for name, value in stated.items():
+        group, _, own = name.partition(".")
+        groups[group][own] = _checked(name, value, origins[name])
     try:
-        return Settings.model_validate(groups), origins
-    except ValidationError as error:
-        raise _refused(error, origins) from None
+        return Settings(**{group: kind(**groups[group]) for group, kind in GROUPS.items()}), origins
+    except ValueError as error:
+        raise _refused(error) from None
 
 
 def _layers(
@@ -181,20 +179,19 @@ def _check_known(name: str, origin: str) -> None:
     )  # fmt: skip
 
 
-def _refused(error: ValidationError, origins: Mapping[str, str]) -> Invalid:
-    """The first thing that is wrong, in our words; a secret is not shown."""
-    first = error.errors()[0]
-    name = ".".join(str(piece) for piece in first["loc"][:2])
-    reason = first["msg"].removeprefix("Value error, ")
-    if len(first["loc"]) > 2:
-        reason = f"{'.'.join(str(piece) for piece in first['loc'][2:])}: {reason}"
-    values: dict[str, object] = {"reason": reason}
-    if name in SETTINGS:
-        value = _without_secrets(first["input"]) if SETTINGS[name].repr else _MASK
-        values = {"setting": name, "value": value, "origin": origins.get(name, "default"), "reason": reason}
+def _checked(name: str, value: object, origin: str) -> Any:
+    try:
+        return SETTINGS[name].value(value)
+    except (ValueError, msgspec.ValidationError) as error:
+        shown = _MASK if SETTINGS[name].secret else _without_secrets(value)
+        raise _refused(error, setting=name, value=shown, origin=origin) from None
+
+
+def _refused(reason: Exception, **values: object) -> Invalid:
     return Invalid(
-        "a setting is not understood", kind="setting_value", hint="'millpond config' shows them all", **values
-    )
+        "a setting is not understood", kind="setting_value", hint="'millpond config' shows them all", **values,
+        reason=str(reason),
+    )  # fmt: skip
 
 
 def _without_secrets(value: object) -> object:
@@ -208,12 +205,12 @@ def _without_secrets(value: object) -> object:
 
 def in_words(name: str, value: Any) -> Any:
     """A value as one would write it in the file; a secret masked."""
-    if not SETTINGS[name].repr:
+    setting = SETTINGS[name]
+    if setting.secret:
         return _MASK if value else ""
-    unit = next((unit.name for unit in SETTINGS[name].metadata if isinstance(unit, Unit)), None)
-    if unit == "ms":
+    if setting.form.unit == "ms":
         return duration_in_words(value)
-    if unit == "bytes":
+    if setting.form.unit == "bytes":
         return size_in_words(value)
     if name == "nodes.intervals":
         return {job: duration_in_words(every) for job, every in value}
