@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from millpond.nodes.jobs.schedule import Schedule
+from millpond.kernel.schedule import Recurring, Schedule
 
 pytestmark = pytest.mark.usefixtures("processor")
 
@@ -110,3 +110,10 @@ class Schedules(RuleBasedStateMachine):
 
 
 TestSchedules = Schedules.TestCase
+
+
+def test_what_recurs_is_due_at_once_then_on_its_grid_and_a_clock_that_went_back_holds_nothing_up() -> None:
+    own = Recurring(7, 10)
+    assert [now for now in range(100, 140) if own.begin(now)] == [100, 107, 117, 127, 137]
+    assert own.begin(200) and not own.begin(206) and own.begin(215), "what is late comes once, and the grid stays"
+    assert not own.begin(50) and own.begin(57)

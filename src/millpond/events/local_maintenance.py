@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from millpond.clock import Clock
-from millpond.events.days import day_of, latest_due_day
+from millpond.events.days import DAY_MS, latest_due_day
 from millpond.events.index import State, StreamIndex, forget_day
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules, due_streams
 from millpond.events.names import StreamName
 from millpond.events.protocol import HIDDEN_DAY, StreamStore, Work
 from millpond.events.witness import Doubt
 from millpond.kernel.page import all_behind
+from millpond.kernel.schedule import Recurring
 from millpond.kernel.worker import begin_thread
 
 __all__ = ("OwnMaintenance",)
@@ -44,15 +45,13 @@ class OwnMaintenance:
         self._rules, self._forget_ms, self._doubt = rules, forget_ms, doubt
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._day: int | None = None
+        self._days = Recurring(0, DAY_MS)
 
     def begin(self) -> None:
         """Begin the work of today, unless it was begun, and return at once. One thread calls it."""
-        today = day_of(self._clock.now_ms())
         busy = self._thread is not None and self._thread.is_alive()
-        if busy or today == self._day or self._stopping.is_set():
+        if busy or self._stopping.is_set() or not self._days.begin(self._clock.now_ms()):
             return
-        self._day = today
         self._thread = begin_thread("millpond-own-maintenance", self._run)
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@
               ▲
               └── now, also while it is paused
 
-One thread waits for the next due time of `schedule.py`, which has the rules, and gives what begins to a pool.
+One thread waits for the next due time of `kernel/schedule.py`, which has the rules, and gives what begins to a pool.
 
 Invariants:
 * A job runs at most once at a time. What is due while it runs is not run twice afterwards.
@@ -31,9 +31,9 @@ from msgspec import Meta
 from millpond.clock import Clock
 from millpond.errors import Closed, Internal, MillpondError, NotFound, Unavailable
 from millpond.json_forms import JsonForm
+from millpond.kernel.schedule import Schedule
 from millpond.kernel.signal import Signal
 from millpond.kernel.worker import WorkerThread
-from millpond.nodes.jobs.schedule import Schedule
 from millpond.stores.files import write_file_atomically
 
 __all__ = ("WAIT_SECONDS", "Job", "JobRun", "JobStatus", "Outcome", "Scheduler")

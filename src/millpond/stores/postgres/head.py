@@ -32,6 +32,7 @@ from millpond.error_values import without_password
 from millpond.errors import Conflict, Corrupt, Fenced, Invalid, MillpondError, NotFound
 from millpond.json_forms import JsonForm
 from millpond.kernel.keys import EVERYTHING
+from millpond.kernel.schedule import Recurring
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.stores.bucket_space.batch_log import batch_name
@@ -117,7 +118,7 @@ class _Witnesses:
 
     def __init__(self, bucket: ObjectStore, clock: Clock) -> None:
         self._bucket, self._clock = bucket, clock
-        self._due = clock.monotonic()
+        self._times = Recurring(clock.monotonic(), WITNESS_SECONDS)
         self._last: _Witness | None = None
 
     def landed(self, name: str, data: bytes) -> None:
@@ -126,8 +127,7 @@ class _Witnesses:
         Raises: `Corrupt`, kind `head_behind`: the batch is where it was put, and those before it are not.
         """
         self._last = _Witness(int(name.rpartition("/")[2]), data[-CHAIN_BYTES:].hex())
-        if self._clock.monotonic() >= self._due:
-            self._due = self._clock.monotonic() + WITNESS_SECONDS
+        if self._times.begin(self._clock.monotonic()):
             self._leave()
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class _Witnesses:
         except Conflict:
             self._last = None  # another process left one
         except MillpondError:
-            self._due = self._clock.monotonic()  # the bucket is away, which others say: with the next batch
+            self._times.due = self._clock.monotonic()  # the bucket is away, which others say: with the next batch
 
     def _there(self) -> tuple[_Witness, str | None]:
         try:

@@ -23,6 +23,7 @@ from enum import StrEnum
 from millpond.errors import Conflict, Fenced, MillpondError, NotFound, Unavailable
 from millpond.json_forms import JsonForm
 from millpond.kernel.lease import Lease
+from millpond.kernel.schedule import Recurring
 from millpond.kernel.signal import last_change_of
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
@@ -238,7 +239,7 @@ class _Job(Watch):
     ) -> None:  # fmt: skip
         self._site, self._record, self._imports, self._stopping = site, record, imports, stopping
         self._locations, self._message, self._force = locations, message, force
-        self._due = 0.0
+        self._times = Recurring(site.clock.monotonic(), SHOWN_SECONDS)
 
     def run(self) -> None:
         """Import, and show how it ended."""
@@ -266,8 +267,7 @@ class _Job(Watch):
         """
         if self._stopping():
             raise Unavailable("the process that imported is stopping", kind="import_stopped", hint="import again")
-        if self._site.clock.monotonic() >= self._due:
-            self._due = self._site.clock.monotonic() + SHOWN_SECONDS
+        if self._times.begin(self._site.clock.monotonic()):
             now = self._site.clock.now_ms()
             self._record = replace(self._record, entries=entries, updated_ms=now, beat=self._record.beat + 1)
             self._site.space.write(lambda tx: self._put(tx, self._record))

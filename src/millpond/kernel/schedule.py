@@ -1,8 +1,8 @@
-"""Recurring work by name: the rules by which runs begin, without threads and without a clock.
+"""Recurring work, one or many by name: the rules by which runs begin, without threads and without a clock.
 
     due, or requested ──begin(now)──▶ running ──end──▶ idle
 
-The caller brings the time, as a number that only grows. Nothing here waits.
+The caller brings the time, as a number. Nothing here waits.
 
 Invariants:
 * A name is running at most once.
@@ -18,31 +18,37 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from operator import itemgetter
+from math import inf
 from typing import Generic, TypeVar
 
-__all__ = ("Schedule",)
+__all__ = ("Recurring", "Schedule")
 
 K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
-class _Turn:
-    """A name's grid, and its state. Without an interval it runs on request alone."""
+class Recurring:
+    """Something that is due at once, then at the times of its grid; without an interval on request alone."""
 
     start: float
     interval: float
     paused: bool = False
     running: bool = False
     requested: bool = False
-    due: float | None = None
+    due: float | None = -inf
+
+    def begin(self, now: float) -> bool:
+        """True when it is due; it is then due at the next time after now. A clock that went back holds nothing up."""
+        begun = self.due is not None and self.due <= now
+        if begun or self.due is None or self.due > now + self.interval:
+            self.set(now)
+        return begun
 
     def set(self, now: float) -> None:
         """Be due at the next time after now, if there is one."""
-        self.due = self.after(now) if self.interval and not self.paused else None
+        self.due = self._after(now) if self.interval and not self.paused else None
 
-    def after(self, now: float) -> float:
-        """The first time of the grid after now."""
+    def _after(self, now: float) -> float:
         steps = max(1, int((now - self.start) // self.interval) + 1)
         # The division may round to the time itself.
         while self.start + steps * self.interval <= now:
@@ -54,13 +60,13 @@ class Schedule(Generic[K]):
     """Due times, requests and pauses of names. Not safe for threads: its owner holds a lock."""
 
     def __init__(self) -> None:
-        self._turns: dict[K, _Turn] = {}
+        self._turns: dict[K, Recurring] = {}
 
     def add(self, name: K, *, start: float, interval: float = 0.0, now: float, paused: bool = False) -> None:
         """Add a name; its first time is an interval after `start`."""
         assert name not in self._turns, f"{name} was added before"
         assert interval >= 0
-        self._turns[name] = _Turn(start, interval, paused)
+        self._turns[name] = Recurring(start, interval, paused)
         self._turns[name].set(now)
 
     def due(self, name: K) -> float | None:
@@ -86,23 +92,13 @@ class Schedule(Generic[K]):
 
     def begin(self, now: float) -> list[K]:
         """The names that run from now on: what is due, then what is requested. Each must come to an `end`."""
-        dues = [(turn.due, name) for name, turn in self._turns.items() if turn.due is not None and turn.due <= now]
-        due = [name for _, name in sorted(dues, key=itemgetter(0))]
-        for name in due:
-            self._turns[name].set(now)
-        begun = [name for name in due if not self._turns[name].running]
-        for name in begun:
-            self._run(name)
-        requested = [name for name, turn in self._turns.items() if turn.requested and not turn.running]
-        for name in requested:
-            self._run(name)
-        return begun + requested
-
-    def _run(self, name: K) -> None:
-        turn = self._turns[name]
-        assert not turn.running, "a name runs once at a time"
-        # A run that begins now starts after every request so far, so it serves them all.
-        turn.running, turn.requested = True, False
+        by_due = sorted(self._turns.items(), key=lambda named: named[1].due or 0.0)
+        due = [name for name, turn in by_due if turn.begin(now) and not turn.running]
+        more = [name for name, turn in self._turns.items() if turn.requested and not turn.running and name not in due]
+        for name in due + more:
+            # A run that begins now starts after every request so far, so it serves them all.
+            self._turns[name].running, self._turns[name].requested = True, False
+        return due + more
 
     def end(self, name: K) -> bool:
         """The run of a name has ended; True when another one was requested meanwhile."""
