@@ -19,7 +19,7 @@ from millpond.memory_bound import MEMORY_MAX
 from millpond.nodes.audit import FILE_BYTES_MAX, FILES_MAX
 from millpond.nodes.limits import INTERVALS_MS, NodeLimits, intervals_ms
 from millpond.server.workflows.shared.partitions import CHECKPOINT_SECONDS
-from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings
+from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings, unknown_in_environment
 from millpond.sizes import size_in_words
 from millpond.workflows.partitions import RUN_PARTITIONS
 
@@ -236,6 +236,17 @@ def test_a_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> Non
         load_settings()
     with pytest.raises(Invalid, match="does not exist"):
         load_settings(config="elsewhere.toml")
+
+
+def test_no_name_that_the_code_reads_from_the_environment_is_taken_for_a_misspelling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sources = Path(millpond.__file__).parent.rglob("*.py")
+    names = {name for source in sources for name in re.findall(r'"(MILLPOND_[A-Z_]+)"', source.read_text())}
+    assert {"MILLPOND_POND", "MILLPOND_COMMITTER", "MILLPOND_BUCKET_CACHE_MAX"} <= names
+    for name in names:
+        monkeypatch.setenv(name, "x")
+    assert set(unknown_in_environment()) <= {"MILLPOND_LOST", "MILLPOND_DAMAGED", "MILLPOND_FORMAT"}, "words of Redis"
 
 
 def test_settings_are_values() -> None:

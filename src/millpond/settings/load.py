@@ -40,13 +40,13 @@ CONFIG = "MILLPOND_CONFIG"
 """The environment variable that names the file."""
 _HERE = Path("millpond.toml")
 _OTHER_NAMES = frozenset(
-    (CONFIG, "MILLPOND_DRIVER_SECONDS", "MILLPOND_PIPELINE_FILES", "MILLPOND_POND", "MILLPOND_REDIS_PASSWORD",
-     "MILLPOND_SPARK_MASTER", "MILLPOND_SPARK_SHARED", "MILLPOND_TRACEBACK", "MILLPOND_WORKFLOWS")
+    (CONFIG, "MILLPOND_BUCKET_CACHE_MAX", "MILLPOND_COMMITTER", "MILLPOND_DRIVER_SECONDS", "MILLPOND_PIPELINE_FILES",
+     "MILLPOND_POND", "MILLPOND_REDIS_PASSWORD", "MILLPOND_SPARK_MASTER", "MILLPOND_SPARK_SHARED",
+     "MILLPOND_TRACEBACK", "MILLPOND_WORKFLOWS")
 )  # fmt: skip
 _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
 _CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "secret_key", "session_token"))
 _MASK = "********"
-
 _EMPTY: Mapping[str, Any] = {}
 _FLAT = {name.replace(".", "_"): name for name in SETTINGS}
 _BARE = {name.partition(".")[2]: name for name in SETTINGS} | _FLAT
