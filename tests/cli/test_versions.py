@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.cli.versions import output, places
-from millpond.cli.versions.transfers import PENDING_MAX
+from millpond.cli.versions.transfers import AT_ONCE
 from tests.cli.conftest import Shell
 from tests.clients.conftest import serving
 
@@ -128,11 +128,11 @@ def test_objects_are_listed_copied_deleted_and_restored(flights: Shell) -> None:
 
 @pytest.mark.usefixtures("process")
 def test_folders_come_back_as_they_were_put(flights: Shell) -> None:
-    for number in range(2 * PENDING_MAX + 10):
+    for number in range(16 * AT_ONCE + 10):
         Path(f"data/sub/{number}").write_text(str(number))
     flights("fs", "put", "-r", "data/sub", "flights/main/many")
     said = flights("fs", "get", "-r", "flights/main/many/", "out", "--json").object
-    assert said["objects"] == 2 * PENDING_MAX + 11
+    assert said["objects"] == 16 * AT_ONCE + 11
     assert {file.name: file.read_text() for file in Path("out").iterdir()} == {
         file.name: file.read_text() for file in Path("data/sub").iterdir()
     }

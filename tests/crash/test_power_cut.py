@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,15 @@ from millpond.clock import ManualClock
 from millpond.kernel.steps import listening
 from millpond.maps.loads.load import seal_data
 from millpond.maps.parts.stream import PartStream, split_streams
+from millpond.nodes.backups.create import create_backup
+from millpond.nodes.backups.restore import restore_backup
+from millpond.nodes.backups.source import FolderSource
 from millpond.nodes.limits import LIMITS
 from millpond.nodes.tokens import ANYBODY
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import open_pond
+from millpond.stores.objects import FolderObjects
 from millpond.stores.shared_sync import SharedSync
 from tests.harness import power_cut
 
@@ -111,6 +116,27 @@ def body_of(definition: MapDefinition, folder: Path, rows: dict[str, int]) -> me
 
 def bring(commit: LoadCommit, load: str, body: memoryview) -> None:
     commit.bring(load, split_streams(body), source="", rejected=0, stream=None, caller=ANYBODY)
+
+
+def test_what_was_restored_from_a_backup_is_there_after_a_power_cut(tmp_path: Path) -> None:
+    clock, place = ManualClock(), FolderObjects(tmp_path / "place")
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "ponds").mkdir()
+    with open_pond(tmp_path / "pond", clock=clock) as pond, closing(FolderSource(pond, clock)) as source:
+        pond.create_map("m", kind="state", value="long")
+        load(pond, BEFORE)
+        main = pond.repositories.create("files").branch("main")
+        for number in range(9):
+            main.put(f"data/{number}", bytes([number]) * 1000)
+        backup = create_backup(source, place, tmp_path / "scratch", clock).backup
+    assert backup is not None
+    with power_cut.watched(tmp_path / "ponds") as image:
+        restore_backup(place, backup, tmp_path / "ponds" / "restored", clock)
+        image.restore(tmp_path / "after", names_survive=True)
+    assert rows_of(tmp_path / "after" / "restored") == BEFORE
+    with open_pond(tmp_path / "after" / "restored", clock=clock) as pond:
+        main = pond.repositories.get("files").branch("main")
+        assert [main.get(f"data/{number}") for number in range(9)] == [bytes([number]) * 1000 for number in range(9)]
 
 
 def test_a_sync_that_is_left_out_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,8 @@ from tests.unit.test_golden_ponds import check_parts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.nodes.replication.source import BackupSource
+    from millpond.client.transfer import Fetched
+    from millpond.nodes.replication.source import BackupSource, PondFile
     from millpond.pond import Pond
     from tests.nodes.conftest import Served
 
@@ -88,6 +90,50 @@ def test_a_backup_holds_all_parts(of: str, tmp_path: Path, place: Place, request
         check_parts(restored, clock)
     assert prune(place.objects, 1, place.scratch(), place.clock).objects
     assert not check_backup(place.objects, second, place.scratch())
+
+
+class _Watched(FolderSource):
+    """A folder that notes how many objects are on their way at once."""
+
+    def __init__(self, pond: Pond, clock: ManualClock) -> None:
+        super().__init__(pond, clock)
+        self.under_way, self.most, self.lock, self.another = 0, 0, threading.Lock(), threading.Event()
+
+    def fetch(self, source: PondFile, target: Path) -> Fetched:
+        with self.lock:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            if self.under_way > 1:
+                self.another.set()
+        self.another.wait(0.02)  # so that another one may come
+        try:
+            return super().fetch(source, target)
+        finally:
+            with self.lock:
+                self.under_way -= 1
+
+
+def test_small_objects_go_side_by_side_and_large_ones_one_at_a_time(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(now=NOW_MS)
+    with open_pond(tmp_path / "pond", clock=clock) as pond:
+        main = pond.repositories.create("files").branch("main")
+        for number in range(20):
+            main.put(str(number), bytes([number]) * 100)
+        small, large = _Watched(pond, clock), _Watched(pond, clock)
+        first, _ = place.create(small)
+        assert 1 < small.most <= 4
+        assert first.own is not None
+        assert first.own.objects_bytes >= 2000
+        monkeypatch.setattr("millpond.nodes.backups.create.SMALL_BYTES_MAX", 99)
+        main.put("large", b"larger" * 100)
+        main.put("larger", b"longer" * 100)
+        place.create(large)
+        assert large.most == 1
+        for source in (small, large):
+            source.close()
+    assert not check_backup(place.objects, first, place.scratch())
 
 
 def test_a_process_that_opens_no_pond_backs_up_what_only_the_node_has(node: Served, tmp_path: Path) -> None:

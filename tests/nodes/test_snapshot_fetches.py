@@ -228,7 +228,7 @@ def test_a_fetch_that_is_killed_is_gone_on_with(stage: Stage) -> None:
     assert done.returncode == 0, done.stderr
     steps = occurrences(stage.folder / "log")
     kinds = {step.partition(":")[0] for step in steps}
-    assert {"ranges.one_fetched", "ranges.fetched", "snapshot.files_fetched", "snapshot.confirmed"} <= kinds
+    assert {"ranges.one_fetched", "ranges.fetched", "publish.files_copied", "snapshot.confirmed"} <= kinds
     chosen = [step for step in steps if not step.startswith("ranges.one_fetched")] + ["ranges.one_fetched:3"]
     for number, step in enumerate(chosen):
         machine = f"killed{number}"

@@ -14,13 +14,13 @@ Result = TypeVar("Result")
 
 
 def ordered_results(
-    work: Callable[[Item], Iterable[Result]], items: Iterable[Item], threads: int
+    work: Callable[[Item], Iterable[Result]], items: Iterable[Item], threads: int, waiting_max: int = 0
 ) -> Iterator[Sequence[Result]]:
-    """The results for each item, in the order of the items; at most `threads` items are at work or wait to be taken.
+    """The results for each item, in their order; at most `threads`, or `waiting_max`, are at work or wait to be taken.
 
     Raises: what `work` raises, when its item's turn comes.
     """
-    if threads == 1:
+    if threads <= 1:
         for item in items:
             yield list(work(item))
         return
@@ -29,7 +29,7 @@ def ordered_results(
         try:
             for item in items:
                 due.append(pool.submit(_all, work, item))
-                if len(due) >= threads:
+                if len(due) >= max(threads, waiting_max):
                     yield due.popleft().result()
             while due:
                 yield due.popleft().result()

@@ -16,9 +16,9 @@ from millpond.maps.model.keyspaces import COLLECTING, UNNAMED
 from millpond.maps.snapshots.leases import writing
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.published import copy_snapshot, damage_of
-from millpond.nodes.backups.layout import object_chunks
 from millpond.pond import Pond
 from millpond.stores.objects import FolderObjects, ObjectInfo, open_objects, originals
+from millpond.stores.objects.bringing import CountedObjects, bring, object_chunks
 
 __all__ = (
     "Secured", "Sent", "copy_objects", "copy_snapshots", "held_files", "side_by_side",
@@ -89,7 +89,8 @@ def copy_snapshots(
 
     Raises: `Corrupt`, `NotFound`, naming a file of the source; `Unavailable`, `Denied`.
     """
-    here, there = originals(_files(target, folder)), originals(_files(source, folder))
+    there = originals(_files(source, folder))
+    here = CountedObjects(originals(_files(target, folder)), lambda _name, size: sent.add(0, size))
     held: set[str] = set()
     with damage_of(there.where, _WAY_OUT):
         for id_ in sorted(manifests):
@@ -97,7 +98,7 @@ def copy_snapshots(
                 sent.add(0, 0, reused=1)
                 continue
             report = copy_snapshot(there, here, load_manifest(there, id_), held)
-            sent.add(report.ranges + 1, report.bytes, report.ranges_reused)
+            sent.add(report.ranges + 1, 0, report.ranges_reused)
             step("copy.snapshot_sent")
 
 
@@ -117,12 +118,20 @@ def copy_objects(source: Pond, target: Pond, sent: Sent) -> None:
     Raises: `NotFound` for one that was collected meanwhile; `Unavailable`, `Denied`.
     """
     there, here = open_objects(source.place.repositories), open_objects(target.place.repositories)
-    # A collection that looked for copies a moment before this one began may delete what the first look saw.
-    for reused in (1, 0):
+
+    def missing(reused: int) -> Iterator[ObjectInfo]:
         for named, is_held in side_by_side(there.list(), here.list()):
             if is_held:
-                sent.add(0, 0, reused=reused)
-                continue
-            here.put_stream(named.name, object_chunks(there, named.name))
-            sent.add(1, named.size)
-            step("copy.object_sent")
+                sent.add(0, 0, reused)
+            else:
+                yield named
+
+    def send(named: ObjectInfo) -> int:
+        here.put_stream(named.name, object_chunks(there, named.name))
+        step("copy.object_sent")
+        return named.size
+
+    # A collection that looked for copies a moment before this one began may delete what the first look saw.
+    for reused in (1, 0):
+        for size in bring(send, missing(reused)):
+            sent.add(1, size)

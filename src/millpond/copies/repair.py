@@ -37,6 +37,7 @@ from millpond.nodes.backups.stored_layers import layers_below
 from millpond.ranges.files import put_content
 from millpond.settings import load_settings
 from millpond.stores.objects import Objects, forget_copies, originals
+from millpond.stores.objects.bringing import CountedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,12 +79,10 @@ def repair_pond(
         for folder, ids in named.items():
             held.enter_context(held_files(pond, folder))
             here = originals(pond.loading.map_files(folder))
-            brought: dict[str, int] = {}
-            came = True
+            brought, new, came = dict[str, int](), dict[str, int](), True
             while not (report := _faults(here, ids)).ok and came:  # what was missing may name what is damaged
-                before = _listed(here)
-                _bring(files_of(folder), here, ids)
-                new = {name: length for name, length in _listed(here).items() if name not in before}
+                new.clear()
+                _bring(files_of(folder), CountedObjects(here, new.__setitem__), ids)
                 advance(sum(new.values()))
                 came = not new.keys() <= brought.keys()
                 brought |= new
@@ -92,10 +91,6 @@ def repair_pond(
         step("repair.files_put_back")
         problems = dict.fromkeys(str(problem) for problem in (*left.problems, *pond.verify().problems))
     return RepairReport(str(place), str(source), files, size, tuple(problems))
-
-
-def _listed(here: Objects) -> dict[str, int]:
-    return {named.name: named.size for named in here.list("") if not named.name.startswith("quarantine/")}
 
 
 def _faults(here: Objects, ids: Iterable[str]) -> Report:

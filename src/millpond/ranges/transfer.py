@@ -7,11 +7,10 @@ bucket from a folder is packed there: the ids are the same.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -33,10 +32,9 @@ from millpond.ranges.index import (
 from millpond.ranges.reader import open_range, range_bytes
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import Objects, settle
+from millpond.stores.objects.bringing import bring
 
 __all__ = ("FetchReport", "fetch", "missing")
-
-_FETCHING_MAX = 4  # ranges on their way at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     index = read_index(data, index_id, source.where)
     # Also where the index is there already: one of its ranges may be in quarantine.
     entries = missing(index, target)
-    fetched = _fetch_ranges(source, target, entries, verify)
+    fetched = list(bring(partial(_fetch_range, source, target, verify), entries))
     step("ranges.fetched")
     # Durable before the index that names them, or a power cut leaves an index without its ranges.
     settle(target, "ranges")
@@ -125,29 +123,7 @@ def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
     return data
 
 
-def _fetch_ranges(
-    source: Source, target: Objects, entries: Iterable[RangeEntry], verify: bool
-) -> list[RangeEntry]:  # fmt: skip
-    """A few at once, so that no more than those are in memory."""
-    fetched: list[RangeEntry] = []
-    with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
-        pending: deque[Future[RangeEntry]] = deque()
-        try:
-            for entry in entries:
-                pending.append(threads.submit(_fetch_range, source, target, entry, verify))
-                # The oldest first, so that its error ends the fetch before more is asked for.
-                if len(pending) > _FETCHING_MAX:
-                    fetched.append(pending.popleft().result())
-            while pending:
-                fetched.append(pending.popleft().result())
-        except BaseException:
-            # Else the end of the block would wait for all that are not begun.
-            threads.shutdown(cancel_futures=True)
-            raise
-    return fetched
-
-
-def _fetch_range(source: Source, target: Objects, entry: RangeEntry, verify: bool) -> RangeEntry:
+def _fetch_range(source: Source, target: Objects, verify: bool, entry: RangeEntry) -> RangeEntry:
     """Bring a range; its entry as it travels."""
     name, data = range_name(entry.id), range_bytes(source, entry)
     rows = check_file(data, name, source.where) if verify else None

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from mimetypes import guess_type
@@ -36,7 +35,6 @@ __all__ = ("cat", "get", "put", "stat_of")
 
 CHUNK_BYTES = 1 << 20
 AT_ONCE = 8
-PENDING_MAX = 64
 _PAGE = 1_000
 
 ContentType = Annotated[
@@ -78,6 +76,8 @@ def put(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Put a file, or a folder with all that lies below it, on a branch. It is staged: commit it when it is right."""
+    from millpond.stores.objects.bringing import bring
+
     where = parse_place(target)
     plan, size = _plan(source, where, recursive=recursive)
     options: dict[str, Any] = {"metadata": items(meta), "if_absent": if_absent}
@@ -89,7 +89,7 @@ def put(
                 body = iter(lambda: sys.stdin.buffer.read(CHUNK_BYTES), b"")
                 entries = [branch.put(plan[0].path, body, content_type=_type(content_type, plan[0].path), **options)]
             else:
-                entries = _at_once(lambda file: _put(branch, file, content_type, options, advance), plan)
+                entries = list(bring(lambda file: _put(branch, file, content_type, options, advance), plan, AT_ONCE))
     if json:
         console.print_json_list(map(entry_object, entries))
     elif recursive:
@@ -145,25 +145,6 @@ def _type(content_type: str | None, path: str) -> str:
     from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE
 
     return content_type or guess_type(path)[0] or DEFAULT_CONTENT_TYPE
-
-
-def _at_once(act: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """The results of an act on each, in their order, a few at once; after the first error no other begins."""
-    results: list[Future[Any]] = []
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transfers") as threads:
-        try:
-            for item in items:
-                results.append(threads.submit(act, item))
-                pending = [result for result in results[-PENDING_MAX:] if not result.done()]
-                if len(pending) == PENDING_MAX:
-                    wait(pending, return_when=FIRST_COMPLETED)
-                for result in results[-2 * PENDING_MAX :]:
-                    if result.done():
-                        result.result()
-            return [result.result() for result in results]
-        except BaseException:
-            threads.shutdown(cancel_futures=True)
-            raise
 
 
 # -- down ---------------------------------------------------------------------------------------------
@@ -226,26 +207,20 @@ def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
 
 def _get_folder(ref: ReferenceLike, where: Place, folder: Path, *, quiet: bool) -> tuple[int, int]:
     """Fetch what lies below a folder; how many objects, and their bytes."""
+    from millpond.stores.objects.bringing import bring
     from millpond.versions.paging import results_of
 
     if folder.exists() and not folder.is_dir():
         raise Invalid("this is a file", kind="target_file", path=folder, hint="name a folder")
     start = where.path if not where.path or where.path.endswith("/") else f"{where.path}/"
-    sizes: list[int] = []
+    listed = results_of(lambda after: ref.list(start, after=after, amount=_PAGE))
     with console.progress("getting", unit="bytes", quiet=quiet) as advance:
 
-        def fetch(entry: Entry) -> None:
+        def fetch(entry: Entry) -> int:
             _get(ref, entry, _inside(folder, entry.path, start), advance)
-            sizes.append(entry.size)
+            return entry.size
 
-        _at_once(
-            fetch,
-            (
-                entry
-                for entry in results_of(lambda after: ref.list(start, after=after, amount=_PAGE))
-                if not entry.path.endswith("/")
-            ),
-        )
+        sizes = list(bring(fetch, (entry for entry in listed if not entry.path.endswith("/")), AT_ONCE))
     if not sizes:
         raise NotFound(
             "nothing lies below it", kind="entry_not_found", path=start or "/", ref=where.ref,

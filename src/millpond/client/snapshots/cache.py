@@ -15,24 +15,28 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from millpond.errors import Unavailable
+from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
+from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.leases import end_lease
-from millpond.maps.snapshots.manifest import list_manifests
+from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests, load_manifest
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.maps.snapshots.subset import SUBSETS
 from millpond.stores.files import disk_errors, remove_tree, sweep_leftovers, write_file_atomically
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
 
-__all__ = ("Confirmation", "SnapshotStore")
+__all__ = ("Confirmation", "FetchedSnapshot", "SnapshotStore")
 
+_LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 KEEP_UNUSED_MS = 7 * 86_400_000
 """FileCopies that no node was asked about for so long are removed."""
@@ -45,6 +49,14 @@ class Confirmation:
     manifest: str
     incarnation: str
     subset: str
+    confirmed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedSnapshot:
+    """A snapshot that counts, open, and when a node said so."""
+
+    snapshot: Snapshot
     confirmed_ms: int
 
 
@@ -90,6 +102,19 @@ class SnapshotStore:
         """Let a snapshot count whose files are all there."""
         self._write(self._pointer(pond, name, bounds), _CONFIRMATION.encode(confirmed))
         step("snapshot.confirmed")
+
+    def open(self, pond: str, name: str, bounds: str, memory_max: int) -> FetchedSnapshot | None:
+        """The snapshot that counts here, open; None unless it is whole."""
+        confirmed = self.confirmed(pond, name, bounds)
+        if confirmed is None:
+            return None
+        objects = self.objects(pond, name, confirmed.incarnation, confirmed.subset)
+        try:
+            snapshot = Snapshot.open(objects, load_manifest(objects, confirmed.manifest), memory_max=memory_max)
+        except (NotFound, Corrupt) as error:  # another process collected it, or somebody removed files of it
+            _LOG.info("the copy of a snapshot is not whole: %s", error)
+            return None
+        return FetchedSnapshot(snapshot, confirmed.confirmed_ms)
 
     def forget(self, pond: str, name: str, bounds: str) -> None:
         """Let no snapshot count: the map is gone."""
@@ -149,6 +174,15 @@ class SnapshotStore:
         write_file_atomically(file, data)
 
     # -- removing -------------------------------------------------------------------------------------
+
+    def collect(self, pond: str, manifest: SnapshotManifest, now_ms: int) -> None:
+        """Remove what neither this snapshot needs nor one that is open or pinned. Call it while the store is locked."""
+        subset = "" if manifest.bounds is None else manifest.bounds.spec
+        objects = self.objects(pond, manifest.map, manifest.incarnation, subset)
+        try:
+            collect(objects, manifest, now_ms=now_ms, keep_ms=0)
+        except (Corrupt, NotFound) as error:
+            _LOG.warning("%s; copies of old snapshots stay on the disk", error)
 
     def sweep(self, now_ms: int) -> int:
         """Remove copies of what was dropped, or not asked about for long, unless somebody reads them; how many."""

@@ -12,19 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from millpond.client.snapshots.cache import Confirmation, SnapshotStore
+from millpond.client.snapshots.cache import Confirmation, FetchedSnapshot, SnapshotStore
 from millpond.client.snapshots.source import NODE_UNREACHABLE, SnapshotSource, unreachable_kind
 from millpond.clock import Clock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
-from millpond.kernel.steps import step
-from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.leases import pin
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
-from millpond.maps.snapshots.section_list import interval_files
+from millpond.maps.snapshots.published import copy_snapshot
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges.files import content_id
-from millpond.ranges.index import index_name
-from millpond.ranges.transfer import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +34,6 @@ __all__ = (
     "FILE_LOST",
     "POND_HEADER",
     "SnapshotRequest",
-    "FetchedSnapshot",
     "OpenedSnapshot",
     "SnapshotFetch",
     "manifest_in",
@@ -74,14 +69,6 @@ class OpenedSnapshot:
     objects: FolderObjects
     manifest: SnapshotManifest
     snapshot: Snapshot | None
-
-
-@dataclass(frozen=True, slots=True)
-class FetchedSnapshot:
-    """A snapshot that counts, open, and when a node said so."""
-
-    snapshot: Snapshot
-    confirmed_ms: int
 
 
 class _OtherPond(Exception):
@@ -130,21 +117,8 @@ class SnapshotFetch:
     def open_known(self, request: SnapshotRequest) -> FetchedSnapshot | None:
         """The locally cached current snapshot, open; None if none."""
         pond = self.store.pond_of(self.nodes.urls)
-        confirmed = None if pond is None else self.store.confirmed(pond, request.map, request.bounds)
-        if pond is None or confirmed is None:
-            return None
-        objects = self.store.objects(pond, request.map, confirmed.incarnation, confirmed.subset)
-        snapshot = self._open_here(objects, confirmed.manifest)
-        return None if snapshot is None else FetchedSnapshot(snapshot, confirmed.confirmed_ms)
-
-    def _open_here(self, objects: FolderObjects, manifest_id: str) -> Snapshot | None:
-        """A snapshot that should be here, unless another process collected it, or somebody removed files of it."""
-        try:
-            manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
-            return self._opened(objects, manifest)
-        except (NotFound, Corrupt) as error:
-            _LOG.info("the copy of a snapshot is not whole: %s", error)
-            return None
+        memory_max = self.settings.maps.memory_max
+        return None if pond is None else self.store.open(pond, request.map, request.bounds, memory_max)
 
     def _opened(self, objects: FolderObjects, manifest: SnapshotManifest) -> Snapshot:
         return Snapshot.open(objects, manifest, memory_max=self.settings.maps.memory_max)
@@ -257,17 +231,7 @@ class SnapshotFetch:
         """
         subset = "" if manifest.bounds is None else manifest.bounds.spec
         source = self.source(manifest.map, subset, node, at)
-        for layer in manifest.layers:
-            if whole:
-                fetch(source, objects, layer.index, verify=False)
-            else:
-                _bring_file(source, objects, index_name(layer.index))
-        for name in interval_files(objects, manifest):
-            _bring_file(source, objects, name)
-        step("snapshot.files_fetched")
-        if not objects.exists(manifest_name(manifest.id)):
-            objects.put(manifest_name(manifest.id), manifest.to_bytes())
-        step("snapshot.manifest_written")
+        copy_snapshot(source, objects, manifest, verify=False, whole=whole)
 
     def collect(self, request: SnapshotRequest) -> bool:
         """Remove the files of snapshots that were replaced and that nobody reads any more.
@@ -283,19 +247,10 @@ class SnapshotFetch:
                 cached = self.open_known(SnapshotRequest(request.map)) if request.at else None
                 cached = cached or self.open_known(request)
                 if cached is not None:
-                    self._collect(pond, cached.snapshot.manifest)
+                    self.store.collect(pond, cached.snapshot.manifest, self.clock.now_ms())
         except Unavailable:
             return False
         return True
-
-    def _collect(self, pond: str, manifest: SnapshotManifest) -> None:
-        """Remove what neither this snapshot needs nor one that is open or pinned. Call it while the store is locked."""
-        subset = "" if manifest.bounds is None else manifest.bounds.spec
-        objects = self.store.objects(pond, manifest.map, manifest.incarnation, subset)
-        try:
-            collect(objects, manifest, now_ms=self.clock.now_ms(), keep_ms=0)
-        except (Corrupt, NotFound) as error:
-            _LOG.warning("%s; copies of old snapshots stay on the disk", error)
 
     # -- one that was named ---------------------------------------------------------------------------
 
@@ -333,15 +288,11 @@ class SnapshotFetch:
             if incarnation is None:
                 cached = None if subset else self.open_known(SnapshotRequest(name))
                 counts = cached is not None and cached.snapshot.manifest.incarnation == manifest.incarnation
-                self._collect(pond, cached.snapshot.manifest if cached is not None and counts else manifest)
+                counting = cached.snapshot.manifest if cached is not None and counts else manifest
+                self.store.collect(pond, counting, self.clock.now_ms())
         if incarnation is None:
             self.store.sweep(self.clock.now_ms())
         return OpenedSnapshot(objects, manifest, snapshot)
-
-
-def _bring_file(source: SnapshotSource, objects: FolderObjects, name: str) -> None:
-    if not objects.exists(name):
-        objects.put(name, source.get(name))
 
 
 def manifest_in(answer: Response) -> SnapshotManifest:

@@ -15,15 +15,14 @@ from typing import Any
 
 from millpond.client.snapshots.cache import Confirmation, SnapshotStore
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
+from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import check_name
-from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, damage_of, read_head
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges import FetchReport
 from millpond.settings import Settings, load_settings
-from millpond.stores.objects import FolderObjects, ObjectStore
+from millpond.stores.objects import ObjectStore
 from millpond.stores.objects.bucket import endpoint_set
 
 __all__ = ("fetch_published", "open_published", "published_place")
@@ -59,11 +58,12 @@ def open_published(
     try:
         return fetch_published(name, loaded, clock or SystemClock())[0]
     except Unavailable as error:
-        snapshot = _open_known(name, loaded)
-        if snapshot is None:
+        store, pond = _store(loaded)
+        fetched = store.open(pond, check_name(name), "", loaded.maps.memory_max)
+        if fetched is None:
             raise
         _LOG.warning("%s; the snapshot of %s that was fetched last is shown", error, name)
-        return snapshot
+        return fetched.snapshot
 
 
 def fetch_published(name: str, settings: Settings, clock: Clock) -> tuple[Snapshot, FetchReport]:
@@ -99,29 +99,8 @@ def _bring(
         report = copy_snapshot(source, objects, manifest)
     snapshot = Snapshot.open(objects, manifest, memory_max=settings.maps.memory_max)
     store.confirm(pond, manifest.map, "", Confirmation(manifest.id, manifest.incarnation, "", now))
-    _tidy(objects, snapshot, now)
+    store.collect(pond, manifest, now)
     return snapshot, report
-
-
-def _tidy(objects: FolderObjects, snapshot: Snapshot, now_ms: int) -> None:
-    try:
-        collect(objects, snapshot.manifest, now_ms=now_ms, keep_ms=0)
-    except (Corrupt, NotFound) as error:
-        _LOG.warning("%s; copies of old snapshots stay on the disk", error)
-
-
-def _open_known(name: str, settings: Settings) -> Snapshot | None:
-    """The copy that was fetched last, open; None when there is none that is whole."""
-    store, pond = _store(settings)
-    confirmed = store.confirmed(pond, check_name(name), "")
-    if confirmed is None:
-        return None
-    objects = store.objects(pond, check_name(name), confirmed.incarnation)
-    try:
-        manifest = load_manifest(objects, confirmed.manifest)
-        return Snapshot.open(objects, manifest, memory_max=settings.maps.memory_max)
-    except (NotFound, Corrupt):
-        return None
 
 
 def _store(settings: Settings) -> tuple[SnapshotStore, str]:

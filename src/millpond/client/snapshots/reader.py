@@ -33,8 +33,8 @@ from queue import Empty, SimpleQueue
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from millpond.client.snapshots.cache import SnapshotStore
-from millpond.client.snapshots.fetch import FILE_LOST, FetchedSnapshot, SnapshotFetch, SnapshotRequest
+from millpond.client.snapshots.cache import FetchedSnapshot, SnapshotStore
+from millpond.client.snapshots.fetch import FILE_LOST, SnapshotFetch, SnapshotRequest
 from millpond.clock import Clock
 from millpond.errors import Closed, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.kernel.worker import begin_thread

@@ -34,7 +34,7 @@ def unreachable_kind(error: MillpondError) -> bool:
 
 @dataclass(slots=True)
 class SnapshotSource:
-    """The snapshot files of one map: what `stores.range_transfer.fetch` reads from. Threads may share it.
+    """The snapshot files of one map: what `copy_snapshot` reads from. Threads may share it.
 
     `first` is asked before the others; `prefix` is where the files of a subset lie; `at` names the branch or ref.
     """

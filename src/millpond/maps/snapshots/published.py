@@ -12,9 +12,11 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -26,10 +28,11 @@ from millpond.kernel.steps import step
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.maps.snapshots.section_list import INTERVALS, interval_files
 from millpond.ranges.files import put_content
-from millpond.ranges.index import Source
+from millpond.ranges.index import Source, index_name
 from millpond.ranges.transfer import FetchReport
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import Objects, ObjectStore, open_objects, settle
+from millpond.stores.objects.bringing import bring
 
 __all__ = ("Head", "PublishedPlace", "copy_snapshot", "damage_of", "publish", "read_head")
 
@@ -162,24 +165,33 @@ def damage_of(place: str, way_out: str) -> Iterator[None]:
 
 
 def copy_snapshot(
-    source: Source, target: Objects, manifest: SnapshotManifest, held: set[str] | None = None
+    source: Source, target: Objects, manifest: SnapshotManifest, held: set[str] | None = None, *, verify: bool = True,
+    whole: bool = True,
 ) -> FetchReport:  # fmt: skip
     """Bring a snapshot's files, only those missing there, each checked against its name; the manifest goes last.
 
-    `held`: the layers and files of intervals that are known to be there, with those that this brings.
+    `held`: the layers and files of intervals that are known to be there, with those that this brings. `verify` False:
+    as of `ranges.fetch`. Unless `whole`, of the layers only the lists of their ranges come.
 
     Raises: `NotFound` when a file is gone, `Corrupt` when one is damaged, naming it; `Denied`, `Unavailable`.
     """
     held = set() if held is None else held
     layers = [layer.index for layer in manifest.layers if layer.index not in held]
-    parts = [ranges.fetch(source, target, index) for index in layers]
+    parts = [ranges.fetch(source, target, index, verify=verify) for index in layers] if whole else []
     held.update(layers)
-    for name in interval_files(target, manifest):
+
+    def bring_file(name: str) -> None:
         if name not in held and not target.exists(name):
             data = source.get(name)
-            check_file(data, name, source.where)
+            if verify:
+                check_file(data, name, source.where)
             target.put(name, data)
         held.add(name)
+
+    intervals = interval_files(target, manifest)
+    for name in (*(() if whole else map(index_name, layers)), *islice(intervals, 1)):  # the list names the others
+        bring_file(name)
+    deque(bring(bring_file, intervals), 0)
     step("publish.files_copied")
     # What lay there already may be the work of one who died before it was durable; a head is about to name it.
     settle(target, INTERVALS)

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from threading import Lock, get_ident
 from typing import Any
 
 import millpond.events.keyspaces
@@ -34,6 +37,7 @@ from millpond.maps.log.clone import definitions_of, quarantine_of, write_pieces
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.nodes.backups.layout import (
+    READ_BYTES,
     Backup,
     LogChunk,
     StoredFile,
@@ -44,8 +48,6 @@ from millpond.nodes.backups.layout import (
     file_name,
     list_backups,
     log_entries,
-    put_object,
-    stored_file,
     stored_objects,
     write_backup,
     write_entries,
@@ -56,13 +58,17 @@ from millpond.nodes.backups.stored_layers import store_layers
 from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.nodes.replication.source import BackupSource, ObjectFile, ShardFile, SpaceFile, StreamFile
-from millpond.stores.objects import ObjectStore
+from millpond.stores.files import checksum_file
+from millpond.stores.objects import ObjectStore, is_whole
+from millpond.stores.objects.bringing import bring
 from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("BackupReport", "create_backup")
 
 TRIES = 5
 """A pond whose maps are dropped and made anew meanwhile is copied anew so often."""
+SMALL_BYTES_MAX = 64 << 20
+"""Larger objects are fetched one at a time: the disk of `scratch` need not hold several."""
 PARTS_SHARE_MAX = 0.5
 """The bytes of parts since the base, in shares of its shards, from which on a backup brings a base of its own."""
 _LOG_PAGE = 1000
@@ -109,7 +115,7 @@ class _Creation:
     ) -> None:  # fmt: skip
         self._source, self._place, self._scratch, self._clock = source, place, scratch, clock
         self._lease, self._advance = lease, advance
-        self._report = BackupReport()
+        self._report, self._counting, self._large = BackupReport(), Lock(), Lock()
 
     def create(self, *, full: bool) -> BackupReport:
         facts = self._source.node()
@@ -140,7 +146,8 @@ class _Creation:
         earlier = (
             {} if last is None else {stored.name: stored for stored in stored_objects(self._place, last, self._scratch)}
         )
-        objects = [stored for info in self._listed() if (stored := self._object(info, earlier)) is not None]
+        stored = bring(partial(self._object, earlier), self._listed())
+        objects = [object_ for object_ in stored if object_ is not None]
         lists = tuple(self._store(piece) for piece in write_objects(objects, self._scratch / "objects.gz"))
         return StoredOwn(
             kinds=tuple(facts["only_here"]), pond_format=POND_FORMAT, rows=rows, objects=lists,
@@ -153,18 +160,18 @@ class _Creation:
             yield from page
             after = page[-1].name
 
-    def _object(self, info: ObjectInfo, earlier: dict[str, StoredObject]) -> StoredObject | None:
+    def _object(self, earlier: dict[str, StoredObject], info: ObjectInfo) -> StoredObject | None:
         """An object, stored; None when it was collected meanwhile. What has a name never changes."""
         stored = earlier.get(info.name)
         if stored is not None and stored.file.bytes == info.size:
-            self._report.files_reused += 1
-            self._report.bytes_reused += info.size
+            self._reused(1, info.size)
             return stored
-        try:
-            file = self._source.fetch(ObjectFile(info.name), self._scratch / "object").file
-        except NotFound:
-            return None
-        return StoredObject(info.name, self._store(file))
+        with self._large if info.size > SMALL_BYTES_MAX else nullcontext():
+            try:
+                file = self._source.fetch(ObjectFile(info.name), self._scratch / f"object-{get_ident()}").file
+            except NotFound:
+                return None
+            return StoredObject(info.name, self._store(file))
 
     # -- on the base of the last one -------------------------------------------------------------------
 
@@ -279,8 +286,7 @@ class _Creation:
         heads = read_heads(fetched.file)
         for head in heads:
             for report in store_layers(self._source.snapshot_files(head), self._place, head, self._sent):
-                self._report.files_reused += report.ranges_reused
-                self._report.bytes_reused += report.bytes_reused
+                self._reused(report.ranges_reused, report.bytes_reused)
         return heads, int(fetched.headers["state-position"])
 
     # -- the log and its parts -------------------------------------------------------------------------
@@ -325,7 +331,7 @@ class _Creation:
     def _store_part(self, part_id: str) -> None:
         self._lease.extend()
         if has_part(self._place, part_id):
-            self._report.files_reused += 1
+            self._reused(1, 0)
             return
         self._put(part_name(part_id), self._source.fetch(StreamFile(part_id), self._scratch / "part").file)
         step("backup.part_stored")
@@ -345,25 +351,37 @@ class _Creation:
 
     def _store(self, file: Path) -> StoredFile:
         self._lease.extend()
-        stored = stored_file(file)
+        stored = StoredFile(checksum_file(file), file.stat().st_size)
         self._put(file_name(stored), file)
         return stored
 
     def _put(self, name: str, file: Path) -> None:
         size = file.stat().st_size
-        if put_object(self._place, name, file, self._lease.extend):
-            self._sent(size)
+        if is_whole(self._place, name, size):
+            self._reused(1, size, size)
         else:
-            self._report.files_reused += 1
-            self._report.bytes_reused += size
-            self._advance(size)
+            self._place.put_stream(name, self._chunks(file))
+            self._sent(size)
         file.unlink()
+
+    def _chunks(self, file: Path) -> Iterator[bytes]:
+        with file.open("rb") as source:
+            while chunk := source.read(READ_BYTES):
+                self._lease.extend()
+                yield chunk
+
+    def _reused(self, files: int, size: int, done: int = 0) -> None:
+        with self._counting:  # files go side by side
+            self._report.files_reused += files
+            self._report.bytes_reused += size
+            self._advance(done)
 
     def _sent(self, size: int) -> None:
         self._lease.extend()
-        self._report.files += 1
-        self._report.bytes += size
-        self._advance(size)
+        with self._counting:
+            self._report.files += 1
+            self._report.bytes += size
+            self._advance(size)
 
 
 @dataclass(slots=True)

@@ -25,30 +25,30 @@ Invariants:
 from __future__ import annotations
 
 import gzip
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
+
+import xxhash
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
 from millpond.kernel.pieces import pieces
 from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
-from millpond.stores.files import checksum_file, disk_errors
-from millpond.stores.growing_file import GrowingFile
+from millpond.stores.files import disk_errors, whole_file
 from millpond.stores.objects import FolderObjects, Objects, ObjectStore, open_objects
+from millpond.stores.objects.bringing import object_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
-    "backup_id", "fetch_object", "file_name",
-    "find_backup", "list_backups", "log_entries", "newest_backup", "object_chunks", "open_place", "put_object",
-    "stored_file",    "write_backup", "stored_objects", "write_entries", "write_objects",
+    "backup_id", "fetch_object", "file_name", "find_backup", "list_backups", "log_entries", "newest_backup",
+    "open_place", "stored_chunks", "stored_objects", "write_backup", "write_entries", "write_objects",
 )  # fmt: skip
 
 BACKUP_FORMAT = 6
@@ -249,60 +249,32 @@ def _with_list(row: dict[str, Any]) -> dict[str, Any]:
 # -- files --------------------------------------------------------------------------------------------
 
 
-def stored_file(file: Path) -> StoredFile:
-    """The name under which a file is stored: its checksum."""
-    return StoredFile(checksum_file(file), file.stat().st_size)
-
-
-def put_object(place: ObjectStore, name: str, file: Path, going: Callable[[], None]) -> bool:
-    """Store a file under a name that stands for its content; False when it was there already.
-
-    `going` is called again and again while it is sent.
-    """
-    with suppress(NotFound):
-        if place.size(name) == file.stat().st_size:
-            return False
-    with file.open("rb") as source:
-        place.put_stream(name, _chunks(source, going))
-    return True
-
-
-def _chunks(source: BinaryIO, going: Callable[[], None]) -> Iterator[bytes]:
-    while chunk := source.read(READ_BYTES):
-        going()
-        yield chunk
-
-
 def fetch_object(place: Objects, name: str, target: Path, checksum: str | None = None) -> Path:
-    """Bring an object into a file, in bounded memory; `checksum` is what its bytes must have.
+    """Bring an object into a file, in bounded memory. As `stored_chunks`; the file is there when all of it came.
 
-    Raises: `NotFound`; `Corrupt` when the bytes are others; `Unavailable` when the disk is full.
+    Raises: `Unavailable` when the disk is full.
     """
-    chunks, file = object_chunks(place, name), GrowingFile(target)
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
-    file.open()
-    try:
-        for chunk in chunks:
-            file.write([chunk])
-    finally:
-        file.close()
-    if checksum is not None and (actual := file.checksum()) != checksum:
+        with whole_file(target) as file:
+            file.writelines(stored_chunks(place, name, checksum))
+    return target
+
+
+def stored_chunks(place: Objects, name: str, checksum: str | None) -> Iterator[bytes]:
+    """The bytes of an object, whose sum must be `checksum`.
+
+    Raises: `NotFound`; `Corrupt`, behind the last, when they are others.
+    """
+    summed = xxhash.xxh3_128()
+    for chunk in object_chunks(place, name):
+        summed.update(chunk)
+        yield chunk
+    if checksum not in (None, actual := summed.hexdigest()):
         raise Corrupt(
             "a file of the backup is not what was stored", kind="backup_damaged", object=name, place=place.where,
             found=actual, hint="restore another backup: 'millpond backup list PLACE'",
         )  # fmt: skip
-    return target
-
-
-def object_chunks(place: Objects, name: str) -> Iterator[bytes]:
-    """The bytes of an object, in large chunks.
-
-    Raises: `NotFound`, at once.
-    """
-    size = place.size(name)
-    return (bytes(place.get_range(name, start, min(start + READ_BYTES, size))) for start in range(0, size, READ_BYTES))
 
 
 # -- objects of repositories --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ before it lists or deletes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -32,14 +33,16 @@ class PlaceLease:
     def __init__(self, place: ObjectStore, clock: Clock, tag: str, lease: Lease) -> None:
         self._place, self._clock, self._tag, self._lease = place, clock, tag, lease
         self._due = clock.monotonic() + LEASE_SECONDS / _BEATS
+        self._lock = threading.Lock()  # files go side by side, and each holds it longer
 
     def extend(self) -> None:
         """Hold the lease longer, once some of its time is over.
 
         Raises: `Fenced` when another one has taken it.
         """
-        if self._clock.monotonic() >= self._due:
-            self.confirm()
+        with self._lock:
+            if self._clock.monotonic() >= self._due:
+                self.confirm()
 
     def confirm(self) -> None:
         """Hold the lease longer from now on.

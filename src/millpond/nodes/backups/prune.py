@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,11 @@ from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.kernel.steps import step
 from millpond.nodes.backups.layout import (
     Backup,
-    fetch_object,
+    StoredFile,
     file_name,
     list_backups,
     log_entries,
+    stored_chunks,
     stored_objects,
 )
 from millpond.nodes.backups.lease import leased
@@ -23,6 +25,7 @@ from millpond.nodes.backups.stored_parts import fetch_stored_part, part_names
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import Objects, ObjectStore
+from millpond.stores.objects.bringing import bring
 
 __all__ = ("Pruned", "check_backup", "prune")
 
@@ -47,11 +50,16 @@ def check_backup(
         files |= {stored.file.checksum: stored.file for stored in stored_objects(place, backup, scratch)}
     except MillpondError as error:
         problems.append(f"the list of objects: {error.message}")
-    for file in files.values():
+
+    def fault(file: StoredFile) -> list[str]:
         try:
-            fetch_object(place, file_name(file), scratch / "checked", file.checksum)
+            deque(stored_chunks(place, file_name(file), file.checksum), 0)
         except (NotFound, Corrupt) as error:
-            problems.append(f"{file_name(file)}: {error.message}")
+            return [f"{file_name(file)}: {error.message}"]
+        return []
+
+    for file, faults in zip(files.values(), bring(fault, files.values()), strict=True):
+        problems += faults
         advance(file.bytes)
     problems += check_layers(place, backup)
     try:

@@ -7,6 +7,7 @@ interrupted begins anew.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +26,15 @@ from millpond.maps.log.log import Entry
 from millpond.maps.model.keyspaces import ALERTS
 from millpond.maps.parts.part import PartManifest
 from millpond.migrations import migrate_rows
-from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, stored_objects
+from millpond.nodes.backups.layout import (
+    Backup,
+    StoredObject,
+    fetch_object,
+    file_name,
+    log_entries,
+    stored_chunks,
+    stored_objects,
+)
 from millpond.nodes.backups.stored_layers import restore_layers
 from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.nodes.folder_content import objects_folder
@@ -35,8 +44,8 @@ from millpond.nodes.replication.peer import LogPage
 from millpond.nodes.replication.source import PondFile, ShardFile, SpaceFile
 from millpond.pond import Pond, open_pond
 from millpond.stores.files import remove_tree, sync
-from millpond.stores.objects import Objects
-from millpond.stores.objects.protocol import check_name
+from millpond.stores.objects import FolderObjects, Objects
+from millpond.stores.objects.bringing import bring
 
 __all__ = ("BackupPeer", "Restored", "restore_backup")
 
@@ -125,9 +134,12 @@ def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> N
     """Bring back what only the folder had: objects first, then the rows that name them."""
     if backup.own is None:
         return
-    for object_ in stored_objects(place, backup, scratch):
-        target = objects_folder(pond.folder) / check_name(object_.name)
-        fetch_object(place, file_name(object_.file), target, object_.file.checksum)
+    objects = FolderObjects(objects_folder(pond.folder))
+
+    def bring_back(stored: StoredObject) -> None:
+        objects.put_stream(stored.name, stored_chunks(place, file_name(stored.file), stored.file.checksum))
+
+    deque(bring(bring_back, stored_objects(place, backup, scratch)), 0)
     pond.space.write(lambda tx: tx.delete_range(ALERTS.range()))
     for stored in backup.own.rows:
         file = fetch_object(place, file_name(stored), scratch / "own.arrow", stored.checksum)

@@ -9,7 +9,6 @@ not sent again.
 from __future__ import annotations
 
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from millpond import ranges
@@ -26,11 +25,10 @@ from millpond.maps.snapshots.section_list import interval_files
 from millpond.ranges.index import Source, index_name, range_name
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import Objects, ObjectsBelow
+from millpond.stores.objects.bringing import CountedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
 
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.stored_heads import StoredLayers
@@ -48,28 +46,17 @@ def layers_below(place: Objects, folder: str) -> ObjectsBelow:
     return ObjectsBelow(place, f"{LAYERS_FOLDER}/{folder}")
 
 
-class _Sent(ObjectsBelow):
-    """The files of one map in a place; `sent` is called with the bytes of each that was stored."""
-
-    def __init__(self, below: ObjectsBelow, sent: Callable[[int], object]) -> None:
-        super().__init__(below.inner, below.folder)
-        self._sent, self._lock = sent, Lock()
-
-    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
-        super().put(name, data)
-        with self._lock:  # several ranges are on their way at once
-            self._sent(memoryview(data).nbytes)
-
-
 def store_layers(
     source: Source, place: Objects, stored: StoredLayers, sent: Callable[[int], object]
 ) -> Iterator[FetchReport]:
-    """Bring the layers of a map to a place, what is missing there, snapshot by snapshot. `sent` as in `_Sent`.
+    """Bring the layers of a map to a place, what is missing there, snapshot by snapshot. `sent` is called with
+    the bytes of each file.
 
     Raises: `NotFound` when they were folded and removed meanwhile; `Corrupt`, naming the file; `Unavailable`.
     """
     for id_ in stored.snapshots:
-        yield copy_snapshot(source, _Sent(layers_below(place, stored.folder), sent), load_manifest(source, id_))
+        target = CountedObjects(layers_below(place, stored.folder), lambda _name, size: sent(size))
+        yield copy_snapshot(source, target, load_manifest(source, id_))
     step("backup.layers_stored")
 
 

@@ -18,9 +18,10 @@ from millpond.errors import Corrupt, NotFound
 from millpond.maps.parts.part import PART_FILES, PartManifest, verify_part
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import MANIFEST_BYTES_MAX, PART_BYTES_MAX, check_part_size
-from millpond.nodes.backups.layout import READ_BYTES, fetch_object, object_chunks
+from millpond.nodes.backups.layout import READ_BYTES, fetch_object
 from millpond.stores.files import disk_errors, remove_tree, sync
 from millpond.stores.objects import Objects, ObjectStore
+from millpond.stores.objects.bringing import object_chunks
 
 __all__ = ("fetch_stored_part", "has_part", "part_name", "part_names")
 

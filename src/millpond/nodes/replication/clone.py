@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from millpond.clock import Clock
@@ -29,6 +28,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.nodes.replication.source import PondSource, ShardFile, SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import remove_tree
+from millpond.stores.objects.bringing import bring
 
 __all__ = ("RECOPIED", "clone_map", "clone_pond")
 
@@ -97,8 +97,7 @@ def _fetch_shards(
         step("clone.shard_fetched")
         return target.stem
 
-    with ThreadPoolExecutor(SHARDS_AT_ONCE, "clone-shard") as pool:
-        return tuple(name for name in pool.map(fetch, definitions) if name is not None)
+    return tuple(name for name in bring(fetch, definitions, SHARDS_AT_ONCE) if name is not None)
 
 
 def _moved(peer: PondSource, reason: str) -> Conflict:

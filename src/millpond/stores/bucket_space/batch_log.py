@@ -11,12 +11,13 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from millpond.errors import Conflict, Corrupt, Denied, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.retry import Backoff
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, Batch, Trimmed, damaged, decode_batch
+from millpond.stores.objects.bringing import bring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -123,10 +124,7 @@ class BatchLog:
 
         Raises: as `read`.
         """
-        if len(numbers) < 2:
-            return [self.read(number) for number in numbers]
-        with ThreadPoolExecutor(min(FETCHES_MAX, len(numbers)), thread_name_prefix="batches") as threads:
-            return list(threads.map(self.read, numbers))
+        return list(bring(self.read, numbers, min(FETCHES_MAX, len(numbers))))
 
     def read_listed(self, first: int, last: int) -> Iterator[Found]:
         """The contents of the numbers from one to another, which a listing showed.
@@ -197,8 +195,8 @@ class BatchLog:
 
     def trim(self, numbers: Iterable[int]) -> None:
         """Put marks in the place of batches; doing it twice is harmless."""
-        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="trim") as threads:
-            for _ in threads.map(
-                lambda number: self._objects.put(batch_name(number), Trimmed(number).encode()), numbers
-            ):
-                pass
+
+        def mark(number: int) -> None:
+            self._objects.put(batch_name(number), Trimmed(number).encode())
+
+        deque(bring(mark, numbers, FETCHES_MAX), 0)

@@ -15,9 +15,10 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from operator import is_
@@ -30,6 +31,7 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.stores.bucket_space.batch_log import LogObjects, later
 from millpond.stores.bucket_space.forms import NO_CHAIN, damaged, decode_rows, encode_rows, framed, row_bytes, unframed
 from millpond.stores.memory import Block, Rows
+from millpond.stores.objects.bringing import bring
 
 __all__ = ("CHECKPOINT", "Checkpoint", "Checkpoints", "Former", "Piece", "Replaced", "pieces_of")
 
@@ -98,9 +100,8 @@ class Checkpoints:
 
         Raises: `Replaced`; `Corrupt`, naming the piece; `Denied`, `Unavailable`.
         """
-        with ThreadPoolExecutor(min(FETCHES_MAX, len(checkpoint.pieces) or 1), thread_name_prefix="pieces") as threads:
-            for content in threads.map(lambda piece: self._piece(checkpoint, piece), checkpoint.pieces):
-                yield from ((key, value or b"") for key, value in decode_rows(content))
+        for content in bring(partial(self._piece, checkpoint), checkpoint.pieces, FETCHES_MAX):
+            yield from ((key, value or b"") for key, value in decode_rows(content))
 
     def _piece(self, checkpoint: Checkpoint, name: str) -> bytes:
         data = later(lambda: self._there(checkpoint, name), self._clock)
@@ -130,8 +131,7 @@ class Checkpoints:
         pieces = list(pieces_of(rows, self._last))
         self._last = {piece.first: piece for piece in pieces}
         new = {f"rows/{made.number:020d}-{piece.id}": piece for piece in pieces if piece.id not in there}
-        with ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="pieces") as threads:
-            list(threads.map(lambda name: self._objects.put(name, framed(_PIECE, new[name].content())), new))
+        deque(bring(lambda name: self._objects.put(name, framed(_PIECE, new[name].content())), new, FETCHES_MAX), 0)
         names = tuple(there.get(piece.id) or f"rows/{made.number:020d}-{piece.id}" for piece in pieces)
         whole = Checkpoint(made.number, made.time_ms, made.chain, made.trimmed, names, made.former)
         self._objects.swap(CHECKPOINT, framed(_CHECKPOINT, _FORM.encode(whole)), tag)

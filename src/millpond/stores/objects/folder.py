@@ -26,6 +26,7 @@ from millpond.stores.files import (
     sweep_unfinished,
     sync,
     unfinished_file,
+    whole_file,
     write_file_atomically,
 )
 from millpond.stores.locks import alone
@@ -84,14 +85,9 @@ class FolderObjects(ObjectStore):
         with (
             _errors(self.where, name, writing=True, ours=failed),
             disk_errors(target),
-            unfinished_file(ready_to_write(self.root, target)) as unfinished,
+            whole_file(target, through=ready_to_write(self.root, target)) as unfinished,
         ):
-            for chunk in watched(chunks, failed):
-                unfinished.write(chunk)
-            unfinished.flush()
-            os.fsync(unfinished.fileno())
-            Path(unfinished.name).replace(target)
-            sync(target.parent)
+            unfinished.writelines(watched(chunks, failed))
 
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
         busy = Unavailable(

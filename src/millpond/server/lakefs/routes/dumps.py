@@ -10,7 +10,7 @@ What lakeFS does in the background is done when its call is answered, so that a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
@@ -26,6 +26,7 @@ from millpond.server.lakefs.models import Started, Text
 from millpond.server.lakefs.needs import REPOSITORY, administer, change
 from millpond.server.lakefs.streaming import BodyStream, read_to_its_end
 from millpond.server.routes.table import On
+from millpond.stores.objects.bringing import object_chunks
 from millpond.versions.dumps import dump_name, store_dump
 from millpond.versions.restores import Restored
 
@@ -33,7 +34,6 @@ __all__ = ("DumpTask", "RefsDump", "RefsRestore", "Task", "routes")
 
 _LINES = "application/x-ndjson"
 _ID = re.compile("[0-9a-f]{64}")
-_CHUNK_BYTES = 1 << 20
 
 
 _STREAMED = {"content": {_LINES: {"schema": {"type": "string", "format": "binary"}}}}
@@ -138,7 +138,8 @@ def _restore_stored(call: Call, refs: RefsRestore) -> str:
     if len(ids) > 1:
         raise ApiError(400, "commits, tags and branches are not of one dump: validation error")
     id_ = _known(call, ids.pop())
-    _restored(call, _stored(call, id_), force=refs.force)
+    lines = object_chunks(call.repository.site.ranges.inner, dump_name(id_))
+    _restored(call, lines, force=refs.force)
     return id_
 
 
@@ -150,13 +151,6 @@ def _known(call: Call, id_: str) -> str:
     if not _ID.fullmatch(id_) or not call.repository.site.ranges.inner.exists(dump_name(id_)):
         raise NotFound("not found", kind="dump_not_found", dump=id_, hint="copy it to the repository's namespace")
     return id_
-
-
-def _stored(call: Call, id_: str) -> Iterator[bytes]:
-    objects, name = call.repository.site.ranges.inner, dump_name(id_)
-    size = objects.size(name)
-    for start in range(0, size, _CHUNK_BYTES):
-        yield bytes(objects.get_range(name, start, min(size, start + _CHUNK_BYTES)))
 
 
 def _now(call: Call) -> str:
