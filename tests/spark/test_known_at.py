@@ -173,7 +173,7 @@ def test_the_past_is_read_as_a_table_alone(spark: SparkSession, pond: Pond) -> N
     options = {"pond": str(pond.folder), "map": "numbers", "known_at": instant_text(first)}
     with pytest.raises(PySparkException, match="only read"):
         spark.sql("select 'a' key, 5L value").write.format("millpond").options(**options).mode("append").save()
-    with pytest.raises(PySparkException, match="a stream of changes is of main"):
+    with pytest.raises(PySparkException, match="a state of the past has no changes"):
         changes = spark.readStream.format("millpond").options(**options).load()
         changes.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
 

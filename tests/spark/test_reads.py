@@ -172,7 +172,7 @@ def test_options_of_streams_that_are_wrong_are_refused_in_our_words(
     )
     loaded.branch("fix", source="main")
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
-    with pytest.raises(PySparkException, match="a stream of changes is of main"):
+    with pytest.raises(PySparkException, match="a map with branches is in layers"):
         query.processAllAvailable()
 
 
