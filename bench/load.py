@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from _measure import Contest, note_contests, print_table, rounds
 from _results import Run, version
-from millpond.maps.loads.merge import Arrived, Received, merge_loads
+from millpond.maps.loads.merge import Arrived, merge_loads
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
-from millpond.maps.parts.part import PartWriter
+from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.shard.shard import Shard
 
 ROWS_PER_KEY = 10
@@ -48,16 +48,16 @@ def rows_of(shape: MapDefinition, keys: int, count: int, seed: int) -> pa.Record
     return pa.RecordBatch.from_arrays([key, time, pa.array(random.random(count))], schema=canonical_schema(shape))
 
 
-def write_part(shape: MapDefinition, rows: pa.RecordBatch, folder: Path) -> Received:
+def write_part(shape: MapDefinition, rows: pa.RecordBatch, folder: Path) -> PartFile:
     writer = PartWriter(shape, folder)
     writer.write(rows)
     (part,) = writer.finish()
-    return Received(Path(part.folder), part.manifest)
+    return part
 
 
-def tables_of(part: Received) -> dict[str, list[tuple[bytes, bytes]]]:
+def tables_of(part: PartFile) -> dict[str, list[tuple[bytes, bytes]]]:
     """The content of a part, as the pairs that LMDB is given."""
-    with lmdb.open(str(part.folder), readonly=True, lock=False, max_dbs=8) as env:
+    with lmdb.open(str(part.file), subdir=False, readonly=True, lock=False, max_dbs=8) as env:
         tables = {}
         for name in part.manifest.tables:
             table = env.open_db(name.encode(), create=False)
@@ -76,8 +76,8 @@ def append_raw(folder: Path, tables: dict[str, list[tuple[bytes, bytes]]]) -> No
         env.sync(True)
 
 
-def merge_raw(env: lmdb.Environment, part: Received) -> None:
-    with lmdb.open(str(part.folder), readonly=True, lock=False, max_dbs=8) as source:
+def merge_raw(env: lmdb.Environment, part: PartFile) -> None:
+    with lmdb.open(str(part.file), subdir=False, readonly=True, lock=False, max_dbs=8) as source:
         for name in part.manifest.tables:
             into = env.open_db(name.encode(), dupsort=name == "hashed")
             table = source.open_db(name.encode(), create=False)

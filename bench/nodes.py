@@ -142,7 +142,7 @@ def bench_bare(run: Run, folder: Path, loads: int, quick: bool) -> list[str]:
     """The bytes of small loads, stored by a bare route of the same server."""
     found = []
     with millpond.open(folder / "pond") as pond:
-        bodies = [b"".join(PartStream(Path(part.folder)).chunks()) for part in _sealed_into(pond, loads, 0)]
+        bodies = [b"".join(PartStream(part.file).chunks()) for part in _sealed_into(pond, loads, 0)]
     for number in rounds(quick):
         port = free_port()
         command = [sys.executable, str(Path(__file__).with_name("_bare.py")), str(folder / f"bare{number}"), str(port)]
@@ -212,7 +212,7 @@ def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Cont
         streams = {}
         for number in range(count):
             part = seal(pond, "m", size_rows, number)
-            streams[part.manifest.id] = b"".join(PartStream(Path(part.folder)).chunks())
+            streams[part.manifest.id] = b"".join(PartStream(part.file).chunks())
         size = sum(len(stream) for stream in streams.values())
         contest = Contest(f"upload {count} × {size / count / 2**20:.1f} MiB", size)
         ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)

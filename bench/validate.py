@@ -56,7 +56,7 @@ def _measured(definition: MapDefinition, batch: pa.RecordBatch) -> tuple[float, 
         writer.write(batch)
         [part] = writer.finish()
         sealed = time.process_time()
-        validate_part(Path(part.folder), part.manifest, definition)
+        validate_part(part.file, part.manifest, definition)
         took = time.process_time() - sealed
     return round(took, 3), round(sealed - began, 3), round(part.manifest.data_bytes / took / 1e9, 2)
 

@@ -154,7 +154,7 @@ INPUT = [
 
 LOADS = [
     constant("rows of a part", "maps.parts.part.PART_ROWS_MAX", "the writer seals the part and begins another"),
-    constant("keys in `touched.arrow` of a part that is handed over; it is not compressed",
+    constant("keys of a part that is handed over; they are not compressed",
              "maps.parts.touched.KEYS_MAX", "`part_damaged`"),
     constant("rows of a part that is handed over", "maps.parts.validate.ROWS_MAX",
              "`part_manifest`: write smaller parts"),

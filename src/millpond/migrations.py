@@ -1,28 +1,27 @@
-"""Migrations: the rows of a pond of an earlier format become those of the present one, when it is first opened.
+"""Migrations: a pond of an earlier format becomes one of the present format, when it is first opened.
 
-    pond.json says 3 ─▶ step 3 ─▶ rows of format 4 ─▶ pond.json says 4
+    pond.json says 3 ─▶ steps for rows ─▶ steps for files ─▶ pond.json says 5
 
 | from | step |
 |---|---|
 | 3 | rows of timers of workflows say when they were set |
+| 4 | a part in a folder becomes one file, see `maps/parts/former.py` |
 
 Invariants:
-* a step may be run again, and on rows that have the next format already: a crash in it is repaired by the next opening;
-* the number is written when all rows have its format, and a version that does not know it refuses the pond;
+* a step may be run again, and on what has the next format already: a crash in it is repaired by the next opening;
+* the number is written when all has its format, and a version that does not know it refuses the pond;
 * a pond that a node serves is migrated by that node alone, and one that is being loaded into by nobody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Final
 
 from millpond.kernel.scans import put_rows
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
-from millpond.maps.loads.pond_folder import POND_FORMAT, write_marker
+from millpond.maps.loads.pond_folder import write_marker
 from millpond.workflows.keyspaces import TIMER_TIME
 
 __all__ = ("migrate", "migrate_rows")
@@ -32,15 +31,18 @@ _ROWS_PER_WRITE = 10_000
 
 def migrate(folder: Path, space: Space, stored: int) -> None:
     """Bring a pond of an earlier format to the present one."""
+    from millpond.maps.parts.former import join_pieces
+
     migrate_rows(space, stored)
     step("pond.rows_migrated")
+    join_pieces(folder)
     write_marker(folder)
 
 
 def migrate_rows(space: Space, stored: int) -> None:
     """Bring the rows of an earlier format to the present one."""
-    for number in range(stored, POND_FORMAT):
-        _STEPS[number](space)
+    if stored < 4:
+        _date_timers(space)
 
 
 def _date_timers(space: Space) -> None:
@@ -54,7 +56,3 @@ def _date_timers(space: Space) -> None:
 
     while space.write(date):
         step("pond.slice_migrated")
-
-
-_STEPS: Final[dict[int, Callable[[Space], None]]] = {3: _date_timers}
-"""The step from each earlier format to the next one."""

@@ -14,7 +14,7 @@ import pytest
 import millpond
 from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
 from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
-from millpond.maps.loads.pond_folder import HeadNote, marker_of
+from millpond.maps.loads.pond_folder import POND_FORMAT, HeadNote, marker_of
 from millpond.maps.log.ownership import OwnerLock
 from millpond.stores import files
 from millpond.stores.objects import ObjectStore, open_objects
@@ -391,6 +391,17 @@ def test_an_older_reader_refuses_a_newer_pond(tmp_path: Path, url: str) -> None:
     with pytest.raises(MillpondError) as caught:
         _place(tmp_path / "cache", objects).check(create=True)
     assert caught.value.kind == "pond_format"
+
+
+@pytest.mark.parametrize("note", [{}, {"space": "postgresql://db/rows#1", "id": "1"}])
+def test_a_bucket_of_the_format_before_has_the_present_one(tmp_path: Path, note: dict[str, str]) -> None:
+    """The marker stays as it is, for those who only read: what changed since is in folders alone."""
+    objects, marker = open_objects(tmp_path / "objects"), json.dumps({"format": 4, **note}).encode()
+    objects.put("pond.json", marker)
+    place = _place(tmp_path / "cache", objects)
+    assert place.check(create=False) == POND_FORMAT
+    assert place.note == (HeadNote(**note) if note else None)
+    assert objects.get("pond.json").to_pybytes() == marker
 
 
 def test_two_servers_have_caches_of_their_own(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

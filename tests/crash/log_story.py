@@ -34,11 +34,11 @@ def rows_of(name: str, load: int) -> list[Row]:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copy a folder, unless it is there: after a kill, which a thread of the merger may bring, all of it or nothing."""
+    """Copy a part, unless it is there: after a kill, which a thread of the merger may bring, all of it or nothing."""
     if not target.exists():
         unfinished = target.with_name(f".{target.name}")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(source, unfinished)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(source, unfinished)
         unfinished.rename(target)
 
 
@@ -49,7 +49,7 @@ def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] 
         writer = pond.part_writer(name)
         writer.write(canonical_of(pond.map(name).definition, rows_of(name, number)))
         parts += writer.finish()
-        copy_whole(Path(parts[-1].folder), pond.folder.parent / "intact" / parts[-1].manifest.id)
+        copy_whole(parts[-1].file, pond.folder.parent / "intact" / parts[-1].manifest.id)
     pond.commit_load(parts, load_id=f"load-{number}", stream=stream, wait=wait)
 
 
@@ -95,11 +95,11 @@ def quarantine(pond: Pond) -> None:
     harmed = pond.folder.parent / "harmed"
     load(pond, 5, wait=False)
     for part in pond.parts.list():
-        place = pond.parts.folder(part.part)
+        place = pond.parts.file(part.part)
         if (part.map, part.load) == ("m", "load-5") and part.state != "quarantined" and not harmed.exists():
             assert place is not None
             harmed.touch()
-            flip_byte(place / "data.mdb", 6000)
+            flip_byte(place, 6000)
     pond.merge()
 
 

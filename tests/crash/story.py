@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import NotFound
-from millpond.maps.loads.merge import Arrived, Received, merge_loads
+from millpond.maps.loads.merge import Arrived, merge_loads
 from millpond.maps.maintenance import maintenance
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.parts.part import PartWriter
@@ -236,7 +236,6 @@ def warm(folder: Path) -> None:
                 writer = PartWriter(definition, folder / f"{name}-{load}")
                 writer.write(canonical_of(definition, rows))
                 [part] = writer.finish()
-                received = Received(Path(part.folder), part.manifest)
-                merge_loads(shard, [Arrived(load, 0, definition.overwrite, (received,))])
+                merge_loads(shard, [Arrived(load, 0, definition.overwrite, (part,))])
             maintenance.condense(shard, definition, 25, clock=ManualClock())
             list(freeze_groups(definition, shard.read_rows()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,17 +12,16 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.steps import listening
+from millpond.maps.parts.tail import DATA, MANIFEST
 from millpond.testing.faults import flip_byte, truncate
+from tests.harness.part_pieces import PIECES, bounds_of, flip_piece, pieces_of, put_pieces, quarantined_in
 from tests.harness.rows import canonical_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from millpond import Pond
     from millpond.maps.parts.part import PartFile
-
-PART_FILES = ("data.mdb", "manifest.json", "touched.arrow")
 
 
 @pytest.fixture
@@ -43,65 +43,62 @@ def answers(pond: Pond, key: str) -> tuple[object, object]:
     return pond.map("one").get(key), pond.map("two").get(key)
 
 
-def damage_once(pond: Pond, at: str, act: Callable[[Path], None], file: str) -> Callable[[str], None]:
-    """A listener that does `act` to a file of the first part that is on its way, at the first step of that name."""
+def damage_once(pond: Pond, at: str, act: Callable[[Path], None]) -> Callable[[str], None]:
+    """A listener that does `act` to the first part that is on its way, at the first step of that name."""
     done: list[str] = []
 
     def listen(step: str) -> None:
         if step == at and not done:
             done.append(step)
             first, *_ = pond.loads.queue.parts()
-            act(pond.loads.places.part(first.part) / file)
+            act(pond.loads.places.part(first.part))
 
     return listen
 
 
-@pytest.mark.parametrize("file", PART_FILES)
+@pytest.mark.parametrize("piece", PIECES)
 def test_a_part_that_is_damaged_before_it_is_handed_over_is_refused_and_nothing_is_entered(
-    pond: Pond, file: str
+    pond: Pond, piece: str
 ) -> None:
     parts = part_of(pond, "one", "new") + part_of(pond, "two", "new")
-    [place] = (pond.folder / "writer").glob(f"*/part-00000/{file}" if len(parts) == 1 else f"*{_id(parts[1])}/*/{file}")
-    flip_byte(place, 20)
+    place = parts[1].file
+    flip_piece(place, piece, 0.5)
     with pytest.raises(Corrupt) as caught:
         pond.commit_load(parts)
-    assert (caught.value.values["folder"], caught.value.values["file"]) == (place.parent, place.name)
+    assert (caught.value.values["file"], caught.value.values["piece"]) == (place, piece)
     assert answers(pond, "new") == (None, None)
     assert pond.map("one").info()["parts_queued"] == 0
 
 
 def test_a_manifest_that_tells_another_number_is_damaged(pond: Pond) -> None:
     parts = part_of(pond, "one", "new")
-    [place] = (pond.folder / "writer").glob("*/part-00000/manifest.json")
-    place.write_text(place.read_text().replace('"rows": 1', '"rows": 3'))
+    place = parts[0].file
+    pieces = pieces_of(place)
+    put_pieces(place, pieces | {MANIFEST: pieces[MANIFEST].replace(b'"rows": 1', b'"rows": 3')})
     with pytest.raises(Corrupt, match="damaged"):
         pond.commit_load(parts)
     assert answers(pond, "new") == (None, None)
 
 
-def _id(part: PartFile) -> str:
-    return part.folder.rsplit("-", 2)[1].split("/")[0]
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("file", PART_FILES)
-def test_a_part_that_is_damaged_while_queued_is_quarantined_with_its_reason(pond: Pond, file: str, cut: bool) -> None:
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_part_that_is_damaged_while_queued_is_quarantined_with_its_reason(pond: Pond, piece: str, cut: bool) -> None:
     parts = part_of(pond, "one", "new") + part_of(pond, "two", "new")
 
     def harm(found: Path) -> None:
         if cut:
-            truncate(found, found.stat().st_size // 2)
+            truncate(found, sum(bounds_of(found, piece)) // 2)
         else:
-            flip_byte(found, found.stat().st_size // 2)
+            flip_piece(found, piece, 0.5)
 
-    staged = damage_once(pond, "load.committed", harm, file)
+    staged = damage_once(pond, "load.committed", harm)
     with listening(staged), pytest.raises(Corrupt) as caught:
         pond.commit_load(parts)
     assert caught.value.kind == "part_quarantined"
-    [quarantined] = (pond.folder / "quarantine").iterdir()
+    quarantined = quarantined_in(pond.folder)
     assert str(quarantined) in str(caught.value)
-    assert file in json.loads((quarantined / "reason.json").read_text())["reason"]
+    assert f"piece={'tail' if cut else piece}" in json.loads(Path(f"{quarantined}.json").read_text())["reason"]
     assert sorted(answers(pond, "new"), key=str) == [None, "v"], "the other map has its part"
     assert answers(pond, "old") == ("value", "value")
     report = pond.verify()
@@ -123,25 +120,25 @@ def test_a_part_whose_quarantine_was_cut_off_keeps_its_reason(tmp_path: Path) ->
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1)) as pond:
         pond.create_map("one", kind="state", value="string")
         parts = part_of(pond, "one", "new")
-        harm = damage_once(pond, "load.committed", lambda found: flip_byte(found, -1), "data.mdb")
+        harm = damage_once(pond, "load.committed", lambda found: flip_piece(found, DATA, 0.9))
         with listening(harm), listening(crash), pytest.raises(Crash):
             pond.commit_load(parts)
     with millpond.open(tmp_path / "pond", clock=ManualClock(now=1, ids=100)) as pond:
-        [quarantined] = (pond.folder / "quarantine").iterdir()
-        assert "data.mdb" in json.loads((quarantined / "reason.json").read_text())["reason"]
+        reason = Path(f"{quarantined_in(pond.folder)}.json")
+        assert "piece=data" in json.loads(reason.read_text())["reason"]
         assert pond.map("one").info()["parts_queued"] == 0
         assert len(pond.verify().problems) == 1
 
 
 def test_the_quarantine_of_a_map_goes_with_it(pond: Pond) -> None:
     parts = [*part_of(pond, "one", "new"), *part_of(pond, "two", "new")]
-    harm = damage_once(pond, "load.committed", lambda found: flip_byte(found, -1), "data.mdb")
+    harm = damage_once(pond, "load.committed", lambda found: flip_piece(found, DATA, 0.9))
     with listening(harm), pytest.raises(Corrupt):
         pond.commit_load(parts)
     [quarantined] = pond.parts.quarantined()
     folder = pond.folder / "quarantine"
     pond.drop_map("two" if quarantined.map == "one" else "one")
-    assert len(list(folder.iterdir())) == 1
+    assert len(list(folder.iterdir())) == 2, "the part, and the reason"
     pond.drop_map(quarantined.map)
     assert not list(folder.iterdir())
 

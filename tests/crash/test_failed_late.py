@@ -34,4 +34,4 @@ def test_parts_of_a_load_that_failed_late_are_retained_when_their_map_is_dropped
         pond.drop_map("m")
     with open_pond(tmp_path / "pond") as pond:
         for part in parts:
-            assert pond.parts.folder(part.manifest.id) is not None
+            assert pond.parts.file(part.manifest.id) is not None

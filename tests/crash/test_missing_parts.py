@@ -11,6 +11,7 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.testing.faults import flip_byte
+from tests.harness.part_pieces import quarantined_in
 from tests.harness.rows import canonical_of
 from tests.rings.forked import run_python
 
@@ -44,10 +45,10 @@ def queue(pond: Pond, load: str) -> str:
 def quarantine_first(pond: Pond, intact: Path) -> str:
     """Enter a load whose part is damaged while it waits, and merge: its id, and a whole copy of it."""
     part = queue(pond, "first")
-    place = pond.parts.folder(part)
+    place = pond.parts.file(part)
     assert place is not None
-    shutil.copytree(place, intact)
-    flip_byte(place / "data.mdb", 6000)
+    shutil.copyfile(place, intact)
+    flip_byte(place, 6000)
     pond.merge()
     assert [gone.part for gone in pond.parts.quarantined()] == [part]
     return part
@@ -72,9 +73,9 @@ def test_a_part_without_its_data_blocks_no_other(
         if rows_before:
             made.load({"key": ["before"], "value": ["v"]})
         parts = {load: queue(pond, load) for load in ("one", "two", "three")}
-        place = pond.parts.folder(parts[missing])
+        place = pond.parts.file(parts[missing])
         assert place is not None
-        (place / "data.mdb").unlink()
+        place.unlink()
         pond.merge()
         assert [gone.part for gone in pond.parts.quarantined()] == [parts[missing]]
         assert answers(pond, *parts) == [None if load == missing else load for load in parts]
@@ -87,9 +88,7 @@ def test_a_part_that_comes_again_as_the_first_is_killed(tmp_path: Path, step: st
     with millpond.open(folder, clock=ManualClock(now=1)) as pond:
         pond.create_map("m", kind="state", value="string")
         first = quarantine_first(pond, intact)
-        [place] = (pond.folder / "quarantine").iterdir()
-        shutil.rmtree(place)
-        shutil.copytree(intact, place)
+        shutil.copyfile(intact, quarantined_in(pond.folder))
     killed(folder, step)
     with millpond.open(folder, clock=ManualClock(now=9)) as pond:
         pond.merge()

@@ -82,7 +82,7 @@ def fill(pond: Pond, clock: ManualClock) -> None:
 def build(folder: Path) -> None:
     """Make the pond."""
     clock = ManualClock(now=NOW_MS)
-    with open_pond(folder, clock=clock, events_reports=False) as pond:
+    with open_pond(folder, clock=clock, events_reports=False, maps_store="shard") as pond:
         fill(pond, clock)
 
 

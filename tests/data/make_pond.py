@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from millpond.clock import ManualClock
 from millpond.maps.loads.pond_folder import POND_FORMAT
+from millpond.maps.parts.tail import DATA
 from millpond.pond import Pond, open_pond
-from millpond.testing.faults import flip_byte
+from tests.harness.part_pieces import flip_piece
 from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _schemes() -> dict[str, dict[str, Any]]:
 
 def build(folder: Path) -> None:
     """Make the pond."""
-    with open_pond(folder, clock=ManualClock(now=NOW_MS), maps_part_retention="1000d") as pond:
+    with open_pond(folder, clock=ManualClock(now=NOW_MS), maps_part_retention="1000d", maps_store="shard") as pond:
         for name, (settings, loads) in maps().items():
             pond.create_map(name, **settings)
             for columns in loads:
@@ -130,9 +131,9 @@ def _queue(pond: Pond, name: str, value: int) -> None:
 def _quarantine(pond: Pond) -> None:
     _queue(pond, "quarantined", 1)
     [part] = pond.parts.list("quarantined", "queued")
-    place = pond.parts.folder(part.part)
+    place = pond.parts.file(part.part)
     assert place is not None
-    flip_byte(place / "data.mdb", (place / "data.mdb").stat().st_size // 2)
+    flip_piece(place, DATA, 0.5)
     pond.merge()
     assert [part.state for part in pond.parts.list("quarantined")] == ["quarantined"]
 

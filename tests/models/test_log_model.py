@@ -113,10 +113,10 @@ class Node:
         for entry in entries:
             parts = {}
             for part in entry.body.get("parts", ()):
-                source = primary.parts.folder(part["id"])
+                source = primary.parts.file(part["id"])
                 assert source is not None, part
                 parts[part["id"]] = self.folder / f"{part['id']}.upload"
-                shutil.copytree(source, parts[part["id"]])
+                shutil.copyfile(source, parts[part["id"]])
             self.pond.log.enter(entry, parts)
             self.pond.log.enter(entry, {})  # known: nothing happens
         return entries

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows
+from millpond.maps.loads.merge import Arrived, merge_loads, part_rows
 from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.parts.part import PartWriter, verify_part
 from millpond.maps.shard.shard import Shard
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.parts.part import PartFile
     from tests.harness.models import Row
 
 
-def write(definition: MapDefinition, folder: Path, rows: list[Row]) -> Received:
+def write(definition: MapDefinition, folder: Path, rows: list[Row]) -> PartFile:
     """One part, brought to the writer in two batches."""
     writer = PartWriter(definition, folder)
     half = len(rows) // 2
     writer.write(canonical_of(definition, rows[:half]))
     writer.write(canonical_of(definition, rows[half:]))
     [part] = writer.finish()
-    received = Received(folder / "part-00000", part.manifest)
-    assert verify_part(received.folder) == part.manifest
-    return received
+    assert verify_part(part.file) == part.manifest
+    return part
 
 
-def check_part(definition: MapDefinition, part: Received, rows: list[Row]) -> None:
+def check_part(definition: MapDefinition, part: PartFile, rows: list[Row]) -> None:
     unique = MapModel(definition.kind, overwrite=definition.overwrite)
     unique.put(rows)
     bits = canonical_bits(part_rows(definition, part), definition)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import subprocess
 import sys
 import threading
-import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +19,13 @@ from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import NewEvent
 from millpond.kernel.steps import listening
-from millpond.maps.parts.part import PART_FILES
 from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.backups.layout import (
+    BACKUP_FORMAT,
+    OLDEST_FORMAT,
     StoredFile,
     StoredObject,
+    fetch_part,
     file_name,
     find_backup,
     stored_objects,
@@ -33,7 +33,6 @@ from millpond.nodes.backups.layout import (
 )
 from millpond.nodes.backups.prune import check_backup, prune
 from millpond.nodes.backups.source import FolderSource
-from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.nodes.replication.source import ShardFile
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.client.transfer import Fetched
+    from millpond.nodes.backups.layout import Backup
     from millpond.nodes.replication.source import BackupSource, PondFile
     from millpond.pond import Pond
     from tests.nodes.conftest import Served
@@ -327,7 +327,7 @@ def test_maps_that_only_branches_and_tags_have_come_back(
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("number", [1, 2, 4, 5])
+@pytest.mark.parametrize("number", range(OLDEST_FORMAT, BACKUP_FORMAT))
 def test_a_backup_of_an_earlier_release_is_restored(tmp_path: Path, place: Place, number: int) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1)
@@ -336,73 +336,52 @@ def test_a_backup_of_an_earlier_release_is_restored(tmp_path: Path, place: Place
         pond.map("tags").load(tables(2)["tags"])
         backup, _ = place.create(source)
         expected = rows_of(pond)
-        zips = zip_parts(tmp_path / "place" / "parts", place)
-        assert zips
         later, report = place.create(source)
-        assert not report.files, "a part that is there as a zip is not stored once more"
-    name = f"backups/{backup.id}.json"
-    row = json.loads(place.objects.get(name).to_pybytes())
-    if number < 5:
-        [row["own"]["objects"]] = row["own"]["objects"]
-    if number == 1:
-        del row["own"]
-    place.objects.put(name, json.dumps(row | {"format": number}).encode())
+        assert not report.files, "a part that is there is not stored once more"
+    write_as(place, backup, number)
     with open_pond(place.restore(backup).folder) as restored:
         assert rows_of(restored) == expected
     assert not check_backup(place.objects, later, place.scratch())
-    prune(place.objects, 1, place.scratch(), place.clock)
-    assert all(file.exists() for file in zips)
 
 
-def zip_parts(folder: Path, place: Place) -> list[Path]:
-    """Store parts as earlier releases did."""
-    zips = []
-    for file in list(folder.glob("*.part")):
-        part = place.scratch() / file.stem
-        fetch_stored_part(place.objects, file.stem, part)
-        with zipfile.ZipFile(file.with_suffix(".zip"), "w") as archive:
-            for name in PART_FILES:
-                archive.write(part / name, name)
-        file.unlink()
-        zips.append(file.with_suffix(".zip"))
-    return zips
+@pytest.mark.parametrize("number", range(1, OLDEST_FORMAT))
+def test_a_backup_with_parts_as_zips_is_refused(tmp_path: Path, place: Place, number: int) -> None:
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1)
+        backup, _ = place.create(source)
+    write_as(place, backup, number)
+    with pytest.raises(Invalid, match="the version of Millpond that wrote it") as caught:
+        find_backup(place.objects, backup.id)
+    assert (caught.value.kind, caught.value.values["found"]) == ("backup_format", number)
 
 
-def test_a_zip_that_is_no_whole_part_is_refused(tmp_path: Path, place: Place) -> None:
+def test_a_stored_part_that_is_damaged_or_another_is_refused(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1)
         place.create(source)
         pond.map("tags").load(tables(2)["tags"])
         place.create(source)
-    [file, *_] = zip_parts(tmp_path / "place" / "parts", place)
+    [file, *_] = (tmp_path / "place" / "parts").iterdir()
     whole, there = file.read_bytes(), place.scratch() / "there"
-    with zipfile.ZipFile(file) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    for damaged, kind in (
-        (whole[: len(whole) // 2], "bundle_damaged"),
-        (b"no zip at all", "bundle_damaged"),
-        (zip_of({name: data for name, data in members.items() if name != "data.mdb"}), "bundle_damaged"),
-        (zip_of(members | {"manifest.json": b"{}"}), "part_format"),
-        (zip_of(members | {"data.mdb": members["data.mdb"][:-1] + b"x"}), "part_damaged"),
-        (zip_of(members | {"touched.arrow": bytes(20 << 20)}), "part_too_large"),
-        (zip_of(members | {"manifest.json": bytes(5 << 20)}), "part_too_large"),
-        (zip_of(members | {"../../escaped": b"x"}), None),
-    ):
-        file.write_bytes(damaged)
-        before = {found for found in tmp_path.rglob("*") if there not in (found, *found.parents)}
-        if kind is None:
-            assert fetch_stored_part(place.objects, file.stem, there).id == file.stem
-        else:
-            with pytest.raises((Corrupt, Invalid)) as caught:
-                fetch_stored_part(place.objects, file.stem, there, 16 << 20)
-            assert caught.value.kind == kind
-            assert not there.exists()
-        assert {found for found in tmp_path.rglob("*") if there not in (found, *found.parents)} == before
+    for part, data, kind in (
+        (file.stem, whole[:-1], "part_stream"), (file.stem, whole[:-1] + b"x", "upload_damaged"),
+        (file.stem, b"PK" + whole, "part_zipped"), ("0" * 32, whole, "part_other"),
+    ):  # fmt: skip
+        file.with_stem(part).write_bytes(data)
+        with pytest.raises(Corrupt) as caught:
+            fetch_part(place.objects, part, there)
+        assert caught.value.kind == kind
+        assert not there.exists()
+    file.write_bytes(whole)
+    with pytest.raises(Invalid, match="larger"):
+        fetch_part(place.objects, file.stem, there, len(whole) - 1)
+    assert fetch_part(place.objects, file.stem, there).id == file.stem
 
 
-def zip_of(members: dict[str, bytes]) -> bytes:
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-    return sink.getvalue()
+def write_as(place: Place, backup: Backup, number: int) -> None:
+    """Let a backup be one of an earlier format."""
+    name = f"backups/{backup.id}.json"
+    row = json.loads(place.objects.get(name).to_pybytes())
+    if number < 5 and row["own"]["objects"]:
+        [row["own"]["objects"]] = row["own"]["objects"]
+    place.objects.put(name, json.dumps(row | {"format": number}).encode())

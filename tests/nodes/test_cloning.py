@@ -240,10 +240,10 @@ def quarantine(served: Served, place: Path) -> tuple[str, Path]:
     writer.write(pa.record_batch({"key": pa.array([b"late"]), "value": pa.array([9])}, schema=writer._schema))
     position = served.pond.commit_load(writer.finish(), wait=False).position
     [part] = served.pond.parts.list("retained", "queued")
-    folder = served.pond.parts.folder(part.part)
-    assert folder is not None
-    whole = Path(shutil.copytree(folder, place))
-    flip_byte(folder / "data.mdb", 5000)
+    file = served.pond.parts.file(part.part)
+    assert file is not None
+    whole = Path(shutil.copyfile(file, place))
+    flip_byte(file, 5000)
     served.node.merger.start()
     with pytest.raises(Corrupt, match="could not be merged"):
         served.pond.log.wait_applied(position, timeout=SECONDS)

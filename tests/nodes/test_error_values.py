@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import Corrupt
+from millpond.maps.parts.tail import MANIFEST
 from millpond.nodes.replication.log_agreement import Finding
 from millpond.nodes.tokens import TokenFile, hash_token
 from millpond.server.wire import relative
+from tests.harness.part_pieces import put_pieces
 from tests.nodes.conftest import Served
 from tests.nodes.test_job_routes import damaged
 
@@ -45,13 +47,11 @@ def test_no_error_names_a_place_on_the_disk(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long")
     folder = str(node.pond.folder).encode()
     part = "0" * 32
-    place = node.pond.folder / "uploads" / part / "part"
-    place.mkdir(parents=True)
-    (place / "manifest.json").write_text("[")
+    put_pieces(node.pond.folder / "uploads" / part, {MANIFEST: b"["})
     answer = node.post("/v1/loads", {"load_id": "l", "parts": [part]})
     assert answer.status == 500
     assert folder not in answer.body
-    assert answer.json()["values"]["folder"] == f"uploads/{part}", "the operator finds it"
+    assert answer.json()["values"]["file"] == f"uploads/{part}", "the operator finds it"
     TokenFile(node.pond.folder).path.write_text("[")
     answer = node.get("/v1/maps")
     assert (answer.json()["kind"], answer.json()["values"]["file"]) == ("tokens_damaged", "tokens.json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,7 +54,7 @@ def stream_of(story: Story, name: str, load: int = 1) -> tuple[str, bytes]:
     writer = story.pond.part_writer(name)
     writer.write(canonical_of(story.definition(name), rows_of(Kind.STATE, load)))
     (part,) = writer.finish()
-    return part.manifest.id, b"".join(PartStream(Path(part.folder)).chunks())
+    return part.manifest.id, b"".join(PartStream(part.file).chunks())
 
 
 def send(story: Story, name: str, part: str, body: bytes, **headers: str) -> Answer:
@@ -183,14 +182,14 @@ def test_a_staged_part_that_is_damaged_is_quarantined_reported_and_merged_when_a
     story.create("staged")
     story.load("staged", 0)
     story.settle()
-    merged = set(story.cluster.nodes[REPLICA].folder.glob("parts/*/data.mdb"))  # they are retained
+    merged = set(story.cluster.nodes[REPLICA].folder.glob("parts/*"))  # they are retained
     story.cluster.kill_at(REPLICA, "merge.part_taken")
     rows = rows_of(Kind.STATE, 1)
     with contextlib.suppress(Unavailable):
         story.pond.map("staged").load(table_of(story.definition("staged"), rows))
     story.put("staged", rows)
     story.cluster.wait_dead(REPLICA)
-    places = set(story.cluster.nodes[REPLICA].folder.glob("parts/*/data.mdb")) - merged
+    places = set(story.cluster.nodes[REPLICA].folder.glob("parts/*")) - merged
     assert places
     for place in places:
         flip_byte(place, 5_000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -134,7 +133,7 @@ def enter_at(story: Story, number: int, name: str, load: int) -> None:
     writer = story.pond.part_writer(name)
     writer.write(canonical_of(definition, rows))
     (part,) = writer.finish()
-    body = b"".join(PartStream(Path(part.folder)).chunks())
+    body = b"".join(PartStream(part.file).chunks())
     headers = {
         "Upload-Map": name, "Upload-Length": str(len(body)), "Upload-Offset": "0",
         "Upload-Checksum": checksum_of(body), "Content-Type": "application/octet-stream",

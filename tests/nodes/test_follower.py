@@ -129,9 +129,9 @@ def test_a_part_comes_from_whoever_has_it_whole(cluster: ClusterHere) -> None:
     for node in (primary, replica):
         caught_up(node, position)
     [part] = primary.pond.parts.list(state="retained")
-    folder = primary.pond.parts.folder(part.part)
-    assert folder is not None
-    flip_byte(folder / "data.mdb", 5000)
+    file = primary.pond.parts.file(part.part)
+    assert file is not None
+    flip_byte(file, 5000)
     late.node.follower.start()
     caught_up(late, position)
     assert late.pond.map("m").get("b") == 1
@@ -144,9 +144,9 @@ def test_a_quarantined_part_comes_back_whole(cluster: ClusterHere) -> None:
     for node in (replica, other):
         caught_up(node, position)
     [part] = primary.pond.parts.list(state="queued")
-    folder = primary.pond.parts.folder(part.part)
-    assert folder is not None
-    flip_byte(folder / "data.mdb", 5000)
+    file = primary.pond.parts.file(part.part)
+    assert file is not None
+    flip_byte(file, 5000)
     primary.node.merger.start()
     primary.until(lambda: primary.node.follower.status().healed == 1)
     primary.until(lambda: primary.pond.map("m").get("b") == 1)
@@ -163,9 +163,9 @@ def test_a_part_that_can_no_longer_be_put_in_its_place_is_healed_by_a_copy_of_th
     load(primary, "b", value=2)
     position = load(primary, "b", "c", value=3)
     replica.while_time_passes(lambda: replica.node.follower.pull(position, SECONDS))
-    damaged = replica.pond.parts.folder(replica.pond.parts.list("m", "queued")[0].part)
+    damaged = replica.pond.parts.file(replica.pond.parts.list("m", "queued")[0].part)
     assert damaged is not None
-    flip_byte(damaged / "data.mdb", 5000)
+    flip_byte(damaged, 5000)
     replica.node.merger.start()
     replica.until(lambda: replica.node.follower.status().healed == 1)
     assert [replica.pond.map("m").get(key) for key in "abc"] == [1, 2, 3]
@@ -354,10 +354,10 @@ def test_parts_that_were_uploaded_here_are_not_fetched(cluster: ClusterHere, ser
     position = load(primary, "a")
     primary.pond.log.wait_applied(position, timeout=SECONDS)
     [_, part] = primary.pond.parts.list(state="retained")
-    source = primary.pond.parts.folder(part.part)
+    source = primary.pond.parts.file(part.part)
     assert source is not None
     uploads = _Uploads()
-    uploads.parts[part.part] = Path(shutil.copytree(source, replica.pond.folder / "uploaded-part"))
+    uploads.parts[part.part] = Path(shutil.copyfile(source, replica.pond.folder / "uploaded-part"))
     follower = Follower(replica.pond, replica.node.settings, uploads, replica.clock)
     follower.start()
     try:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from millpond.maps.loads.load import seal_data
+from tests.harness.part_pieces import quarantined_in
 from tests.nodes.conftest import ClusterHere, Served
 
 SECONDS = 30
@@ -30,12 +31,12 @@ def damaged(node: Served) -> Iterator[str]:
     node.node.merger.stop()
     (part,), _ = seal_data(made.definition, ROWS, node.pond.folder / "writer" / "by-hand", source="cars.csv")
     node.pond.commit_load([part], source="cars.csv", wait=False)
-    (file,) = (node.pond.folder / "parts").glob("*/data.mdb")
+    (file,) = (node.pond.folder / "parts").iterdir()
     intact = file.read_bytes()
     file.write_bytes(intact[:5000] + b"\xff" * 100 + intact[5100:])
     node.node.merger.start()
     node.node.scheduler.run("merge")
-    (quarantined,) = (node.pond.folder / "quarantine").glob("*/data.mdb")
+    quarantined = quarantined_in(node.pond.folder)
     yield part.manifest.id
     quarantined.write_bytes(intact)
 
@@ -120,7 +121,7 @@ def test_parts_are_listed_and_taken_again(node: Served) -> None:
     with damaged(node) as part:
         (listed,) = node.get("/v1/parts?map=owner&state=quarantined").json()["parts"]
         assert (listed["part"], listed["rows"], listed["source"]) == (part, 2, "cars.csv")
-        assert "data.mdb" in listed["reason"] or "checksum" in listed["reason"], listed["reason"]
+        assert "piece=data" in listed["reason"] or "checksum" in listed["reason"], listed["reason"]
         assert node.get("/v1/parts?state=retained").json()["parts"] == []
         assert node.post("/v1/parts/retry", {"parts": ["nothing"]}).json()["kind"] == "part_not_found"
     (again,) = node.post("/v1/parts/retry", {}).json()["parts"]

@@ -14,6 +14,7 @@ from millpond.cli.main import app
 from millpond.cli.parts import _one
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import listening
+from tests.harness.part_pieces import quarantined_in
 from tests.nodes.conftest import ClusterHere, Served
 from tests.nodes.following import caught_up
 from tests.nodes.test_job_routes import damaged, owner
@@ -138,7 +139,7 @@ def test_quarantined_parts_of_a_folder_are_listed_and_taken_again(tmp_path: Path
     def damage(step: str) -> None:
         nonlocal intact
         if step == "load.committed":
-            (file,) = (tmp_path / "pond" / "parts").glob("*/data.mdb")
+            (file,) = (tmp_path / "pond" / "parts").iterdir()
             intact = file.read_bytes()
             file.write_bytes(intact[:5000] + b"\xff" * 100 + intact[5100:])
 
@@ -155,8 +156,7 @@ def test_quarantined_parts_of_a_folder_are_listed_and_taken_again(tmp_path: Path
     assert typed("parts", "--map", "owner", "--state", "queued") == "no part waits, and none was quarantined\n"
     again = typed("parts", "retry", quarantined.part[:6])
     assert "quarantined again" in again
-    (file,) = (tmp_path / "pond" / "quarantine").glob("*/data.mdb")
-    file.write_bytes(intact)
+    quarantined_in(tmp_path / "pond").write_bytes(intact)
     assert typed("parts", "retry") == f"{quarantined.part[:8]} of owner: merged\n"
     assert typed("parts", "retry") == "no part was quarantined\n"
     assert typed("get", "owner", "k").strip() == "v"

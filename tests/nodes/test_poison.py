@@ -20,6 +20,7 @@ import millpond
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
+from millpond.maps.parts.tail import MANIFEST
 from tests.harness import strategies
 from tests.harness.scratch import scratch_folder
 from tests.rings.sampling import examples
@@ -104,9 +105,9 @@ def test_a_lie_is_named_and_the_load_is_not_entered(pond: Any, tmp_path: Path) -
 def test_an_id_of_another_map_cannot_be_used_up(pond: Any, tmp_path: Path) -> None:
     wanted = sealed(definition_of(pond, "interned"), tmp_path / "wanted", [(("w",), "v")])
     forged = sealed(definition_of(pond, "plain"), tmp_path / "forged", [(("w",), "v")])
-    mutate(forged, [Mutation(file="manifest.json", field="id", value=wanted.manifest.id)])
+    mutate(forged, [Mutation(piece=MANIFEST, field="id", value=wanted.manifest.id)])
     with pytest.raises(Corrupt) as caught:
-        pond.commit_load([PartFile(forged.folder, replace(forged.manifest, id=wanted.manifest.id))])
+        pond.commit_load([PartFile(forged.file, replace(forged.manifest, id=wanted.manifest.id))])
     assert caught.value.kind == "part_other"
     assert pond.commit_load([wanted], wait=True).parts == 1
     assert pond.map("interned").get("w") == "v"

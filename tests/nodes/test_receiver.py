@@ -55,21 +55,34 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         assert again.expire(clock.now_ms()) == 1
 
 
+def test_uploads_of_an_earlier_version_are_removed_when_the_node_starts(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", serve=True, clock=ManualClock()) as pond:
+        definition = pond.create_map("m", kind="state", value="long").definition
+        part = sealed(definition, tmp_path / "written", first=0)
+        for name in (part.manifest.id, f"{part.manifest.id}.{'0' * 32}"):
+            (tmp_path / "pond" / "uploads" / name).mkdir(parents=True)
+            (tmp_path / "pond" / "uploads" / name / "manifest.json").write_bytes(b"{}")
+        receiver = Receiver(pond, LIMITS, ManualClock(), decides=lambda: True)
+        assert not list(receiver.folder.iterdir())
+        receive(receiver, part)
+        assert receiver.state(part.manifest.id) == UploadState("here")
+
+
 def offer_of(part: PartFile, offset: int | None = 0) -> UploadOffer:
-    stream = PartStream(Path(part.folder))
+    stream = PartStream(part.file)
     return UploadOffer(part.manifest.id, part.manifest.map, stream.size, stream.head.checksum, offset)
 
 
 def begin_of(part: PartFile) -> bytes:
     """The head of its stream and some bytes more."""
-    stream = PartStream(Path(part.folder))
+    stream = PartStream(part.file)
     return b"".join(stream.chunks(0, stream.head.size + 100))
 
 
 def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
     arriving = receiver.begin(offer_of(part, offset))
     assert arriving is not None
-    for chunk in PartStream(Path(part.folder)).chunks(offset):
+    for chunk in PartStream(part.file).chunks(offset):
         arriving.write([chunk])
     assert arriving.finish().state == "here"
     arriving.leave()
@@ -125,7 +138,7 @@ def test_an_upload_of_which_nothing_is_left_is_forgotten_and_still_has_one_sende
         assert receiver._uploads == {}
         receive(receiver, part)
         assert part.manifest.id in receiver._uploads, "here, it can expire"
-        shutil.rmtree(receiver.folder / part.manifest.id)
+        (receiver.folder / part.manifest.id).unlink()
         receiver.forget([part.manifest.id, "0" * 32])
         assert receiver._uploads == {}
 

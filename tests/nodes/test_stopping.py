@@ -72,7 +72,7 @@ def test_a_reader_that_has_stopped_reading_holds_nobody_up(large: tuple[Writer, 
 
 def test_a_download_that_is_nearly_done_is_finished(large: tuple[Writer, PartFile]) -> None:
     writer, part = large
-    data = b"".join(PartStream(Path(part.folder)).chunks())
+    data = b"".join(PartStream(part.file).chunks())
     line, answer = download(writer.node, part)
     came = answer.read(1000)
     with stopping(writer.node) as ended:

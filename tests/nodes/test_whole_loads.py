@@ -40,7 +40,7 @@ def sealed(node: Served, folder: Path, value: int, name: str = "m") -> PartFile:
 
 
 def stream_of(part: PartFile) -> bytes:
-    return b"".join(PartStream(Path(part.folder)).chunks())
+    return b"".join(PartStream(part.file).chunks())
 
 
 def bring(node: Served, load: str, *parts: PartFile | bytes, headers: dict[str, str] = NOW, **query: Any) -> Answer:

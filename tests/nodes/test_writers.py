@@ -133,12 +133,12 @@ def test_every_node_gets_every_bundle_whole(receivers: list[tuple[Receiver, str]
         advance=lambda count, total: progress.append((count, total)),
     )
     for part in parts:
-        stream = PartStream(Path(part.folder))
+        stream = PartStream(part.file)
         whole = b"".join(stream.chunks())
         for receiver, _ in receivers:
             assert receiver.received[part.manifest.id] == whole
             assert receiver.checksums[part.manifest.id] == stream.head.checksum
-    size = 3 * sum(PartStream(Path(part.folder)).size for part in parts)
+    size = 3 * sum(PartStream(part.file).size for part in parts)
     assert sum(count for count, _ in progress) == size
     assert {total for _, total in progress} == {size}
 
@@ -150,8 +150,8 @@ def test_an_upload_goes_on_where_the_connection_was_lost(receivers: list[tuple[R
     receiver.breaks_after = [5_000, 3_000, 1_000, 2_000, 4_000]
     progress: list[int] = []
     upload_parts(Nodes(url, quick()), [part], advance=lambda count, _: progress.append(count))
-    assert receiver.received[part.manifest.id] == b"".join(PartStream(Path(part.folder)).chunks())
-    assert sum(progress) == PartStream(Path(part.folder)).size
+    assert receiver.received[part.manifest.id] == b"".join(PartStream(part.file).chunks())
+    assert sum(progress) == PartStream(part.file).size
 
 
 def test_an_upload_that_gets_no_further_ends(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_what_a_node_has_is_not_sent_again(receivers: list[tuple[Receiver, str]]
         receiver.breaks_after = [0] * 9
     progress: list[int] = []
     upload_parts(nodes, parts, advance=lambda count, _: progress.append(count))
-    assert sum(progress) == 3 * sum(PartStream(Path(part.folder)).size for part in parts)
+    assert sum(progress) == 3 * sum(PartStream(part.file).size for part in parts)
 
 
 def test_a_node_that_is_down_fails_the_load_and_is_named(receivers: list[tuple[Receiver, str]], tmp_path: Path) -> None:

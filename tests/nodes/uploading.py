@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from millpond.clock import SystemClock
+from millpond.errors import Corrupt
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
 from millpond.maps.parts.stream import PartStream, split_streams
@@ -26,8 +28,8 @@ PIECE = 80_000
 def _sealed(definition: MapDefinition, folder: Path) -> PartFile:
     """The part, from an earlier life or made now."""
     made = folder / "sealed" / "part-00000"
-    if (made / "manifest.json").exists():
-        return PartFile(str(made), read_manifest(made))
+    with suppress(Corrupt):
+        return PartFile(made, read_manifest(made))
     remove_tree(made.parent)
     writer = PartWriter(definition, made.parent)
     writer.write(canonical_of(definition, [((f"k{n:05d}",), n) for n in range(2000)]))
@@ -36,7 +38,7 @@ def _sealed(definition: MapDefinition, folder: Path) -> PartFile:
 
 
 def _send(receiver: Receiver, part: PartFile) -> None:
-    stream = PartStream(Path(part.folder))
+    stream = PartStream(part.file)
     data = b"".join(stream.chunks())
     session = receiver.begin(UploadOffer(part.manifest.id, "m", len(data), stream.head.checksum, None))
     if session is None:
@@ -54,7 +56,7 @@ def _enter(commit: LoadCommit, receiver: Receiver, part: PartFile) -> None:
 
 
 def _bring(commit: LoadCommit, part: PartFile) -> None:
-    stream = PartStream(Path(part.folder))
+    stream = PartStream(part.file)
     data = memoryview(b"".join(stream.chunks()))
     commit.bring("load", split_streams(data), source="", rejected=0, stream=None, caller=ANYBODY)
 

@@ -104,7 +104,7 @@ def an_attempt(numbers: Map, job: StagingDir, task: int, rows: int = 10) -> Call
 def test_of_two_attempts_at_a_partition_one_counts(pond: Pond, numbers: Map) -> None:
     job = a_job(pond)
     first, second = an_attempt(numbers, job, 1)(), an_attempt(numbers, job, 2)()
-    assert first.parts[0].folder != second.parts[0].folder
+    assert first.parts[0].file != second.parts[0].file
     result = adopt(pond, job, [second], LoadSettings())
     assert (result.rows, result.parts) == (10, 1)
     assert numbers.info()["rows"] == 10

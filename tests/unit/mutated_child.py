@@ -41,7 +41,7 @@ def take(folder: Path) -> str:
         pond.catalogue.create(definition, exist_ok=False)
         kind = "merged"
         try:
-            pond.commit_load([PartFile(str(folder / "part"), read_manifest(folder / "part"))])
+            pond.commit_load([PartFile(folder / "part", read_manifest(folder / "part"))])
         except MillpondError as error:
             kind = error.kind
         use(pond, definition, sound)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from millpond.errors import Corrupt
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest, verify_part
+from millpond.maps.parts.tail import DATA, MANIFEST, TOUCHED
 from millpond.maps.parts.validate import validate_part
-from millpond.stores.files import checksum_file
 from millpond.stores.lmdb.page_format import HEADER, PAGE
 from tests.harness.models import Row
+from tests.harness.part_pieces import pieces_of, put_pieces
 from tests.harness.rows import canonical_of
 
 ODD: tuple[Any, ...] = (None, -1, 0, 1, 2**63, 2**70, 1.5, True, "", "x", [], {}, [-1], [2**70], {"rows": 1}, {"x": -1})
@@ -27,7 +28,7 @@ ODD: tuple[Any, ...] = (None, -1, 0, 1, 2**63, 2**70, 1.5, True, "", "x", [], {}
 class Mutation:
     """Bytes put into a file at a page and an offset, a field of the manifest, or a new length in pages."""
 
-    file: str = "data.mdb"
+    piece: str = DATA
     page: int = 0
     at: int = 0
     data: bytes = b""
@@ -62,51 +63,50 @@ def _mutation() -> st.SearchStrategy[Mutation]:
         st.builds(Mutation, page=st.sampled_from((0, 1, 2)), at=st.integers(0, 200),
                   data=longs.map(lambda value: struct.pack("<Q", value))),
         st.builds(Mutation, pages=st.integers(0, 8)),
-        st.builds(Mutation, file=st.just("touched.arrow"), at=st.integers(0, 2000),
+        st.builds(Mutation, piece=st.just(TOUCHED), at=st.integers(0, 2000),
                   data=st.binary(min_size=1, max_size=4)),
-        st.builds(Mutation, file=st.just("manifest.json"), field=st.sampled_from(fields), value=st.sampled_from(ODD)),
+        st.builds(Mutation, piece=st.just(MANIFEST), field=st.sampled_from(fields), value=st.sampled_from(ODD)),
     )  # fmt: skip
 
 
 def mutate(part: PartFile, changes: list[Mutation]) -> None:
     """Change a part, and make its checksums fit."""
-    folder = Path(part.folder)
-    manifest = json.loads((folder / "manifest.json").read_bytes())
+    pieces = pieces_of(part.file)
     for change in changes:
         if change.field:
             continue
-        file = folder / change.file
-        data = bytearray(file.read_bytes())
+        data = bytearray(pieces[change.piece])
         if change.pages is not None:
-            file.write_bytes(bytes(data[: change.pages * PAGE]).ljust(change.pages * PAGE, b"\0"))
+            data = data[: change.pages * PAGE].ljust(change.pages * PAGE, b"\0")
         elif data:
             at = (change.page * PAGE + change.at) % len(data)
             data[at : at + len(change.data)] = change.data[: len(data) - at]
-            file.write_bytes(data)
-    manifest |= {
-        "data_bytes": (folder / "data.mdb").stat().st_size,
-        "data_checksum": checksum_file(folder / "data.mdb"),
-        "touched_checksum": checksum_file(folder / "touched.arrow"),
+        pieces[change.piece] = bytes(data)
+    manifest = json.loads(pieces[MANIFEST]) | {
+        "data_bytes": len(pieces[DATA]),
+        "data_checksum": xxhash.xxh3_128_hexdigest(pieces[DATA]),
+        "touched_checksum": xxhash.xxh3_128_hexdigest(pieces[TOUCHED]),
     }
     manifest |= {change.field: change.value for change in changes if change.field}
-    _sign(folder, manifest)
+    _sign(part.file, pieces, manifest)
 
 
-def _sign(folder: Path, manifest: dict[str, Any]) -> None:
+def _sign(file: Path, pieces: dict[str, bytes], manifest: dict[str, Any]) -> None:
     manifest.pop("checksum", None)
     checksum = xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"checksum": checksum}))
+    put_pieces(file, pieces | {MANIFEST: json.dumps(manifest | {"checksum": checksum}).encode()})
 
 
 def give_its_id(part: PartFile, definition: MapDefinition) -> PartFile | None:
     """The part with the id that its rows make, where its rows can be read at all; None where its manifest cannot."""
-    folder = Path(part.folder)
+    file = part.file
     try:
-        validate_part(folder, verify_part(folder), definition)
+        validate_part(file, verify_part(file), definition)
     except Corrupt as error:
         if error.kind == "part_other":
-            _sign(folder, json.loads((folder / "manifest.json").read_bytes()) | {"id": error.values["found"]})
+            pieces = pieces_of(file)
+            _sign(file, pieces, json.loads(pieces[MANIFEST]) | {"id": error.values["found"]})
     try:
-        return PartFile(part.folder, read_manifest(folder))
+        return PartFile(part.file, read_manifest(file))
     except Corrupt:
         return None

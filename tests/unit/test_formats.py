@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +21,19 @@ from millpond.events import codec
 from millpond.maps.loads.pond_folder import OLDEST_FORMAT, POND_FORMAT
 from millpond.maps.log.clone import CLONE_FORMAT, clone_folder, resume_clone, write_state
 from millpond.maps.parts.part import PART_FORMAT, read_manifest
+from millpond.maps.parts.tail import FILE_FORMAT, MANIFEST
 from millpond.maps.shard.generation import ROLLED_UP_FORMAT, SHARD_FORMAT
 from millpond.maps.snapshots import manifest as snapshot_manifest
 from millpond.maps.snapshots import published
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.nodes.backups.layout import BACKUP_FORMAT
+from millpond.nodes.backups.layout import OLDEST_FORMAT as OLDEST_BACKUP
 from millpond.pond import open_pond
 from millpond.ranges import ids
 from millpond.refs import map_entries
 from millpond.stores.bucket_space import forms as space_forms
 from millpond.stores.memory import MemorySpace
+from tests.harness.part_pieces import put_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +72,8 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
     )
     assert rows == [
         (str(POND_FORMAT), "pond_format"), (str(space_forms.FORMAT), "space_format"),
-        (f"{SHARD_FORMAT}; {ROLLED_UP_FORMAT}: rolled up", "shard_format"), (str(PART_FORMAT), "part_format"),
+        (f"{SHARD_FORMAT}; {ROLLED_UP_FORMAT}: rolled up", "shard_format"),
+        (str(FILE_FORMAT), "part_format"), (str(PART_FORMAT), "part_format"),
         (
             f"{ids.FORMAT}; {ids.BLOCKS_FORMAT}: with blocks; {ids.FILTERS_FORMAT}: with filters in ranges",
             "range_format",
@@ -82,8 +87,8 @@ def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
 
 def test_the_page_says_which_earlier_formats_are_read() -> None:
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"A pond of format {OLDEST_FORMAT} becomes one of format {POND_FORMAT}" in text
-    assert f"A backup of format 1 to {BACKUP_FORMAT - 1} is restored" in text
+    assert f"A pond of format {OLDEST_FORMAT} or {POND_FORMAT - 1} becomes one of format {POND_FORMAT}" in text
+    assert f"A backup of format {OLDEST_BACKUP} to {BACKUP_FORMAT - 1} is restored" in text
 
 
 def test_a_pond_of_another_format(pond: Pond) -> None:
@@ -115,14 +120,18 @@ def test_a_shard_of_another_format(pond: Pond, found: int) -> None:
 
 
 def test_a_part_of_another_format(pond: Pond) -> None:
-    folder = pond.folder / "some-part"
-    folder.mkdir()
+    file = pond.folder / "some-part"
     payload = {"format": OTHER}
     checksum = xxhash.xxh3_128_hexdigest(json.dumps(payload, sort_keys=True).encode())
-    (folder / "manifest.json").write_text(json.dumps(payload | {"checksum": checksum}))
+    put_pieces(file, {MANIFEST: json.dumps(payload | {"checksum": checksum}).encode()})
     with pytest.raises(Corrupt) as caught:
-        read_manifest(folder)
+        read_manifest(file)
     check_refusal(caught.value, "part_format", PART_FORMAT)
+    tail = b"MPFILE" + struct.pack("<H4Q", OTHER, 0, 0, 0, 0)
+    file.write_bytes(tail + struct.pack("<Q", xxhash.xxh3_64_intdigest(tail)))
+    with pytest.raises(Corrupt) as caught:
+        read_manifest(file)
+    check_refusal(caught.value, "part_format", FILE_FORMAT)
 
 
 def test_a_snapshot_of_another_format(pond: Pond) -> None:

@@ -181,6 +181,25 @@ def test_a_migration_that_was_cut_off_is_ended_by_the_next_opening(
     assert json.loads((folder / "pond.json").read_bytes()) == {"format": POND_FORMAT}
 
 
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("joined", [1, 30, 54])
+def test_parts_that_become_files_are_all_there_whenever_it_is_cut_off(tmp_path: Path, joined: int) -> None:
+    [archive] = (archive for archive in STORED if format_of(archive) == 4)
+    folder = make_pond.unpack(archive, tmp_path / "pond")
+    steps: list[str] = []
+
+    def cut(at: str) -> None:
+        steps.append(at)
+        if steps.count("pond.part_joined") == joined:
+            raise Unavailable("the machine is gone", kind="disk_full")
+
+    with listening(cut), pytest.raises(Unavailable):
+        open_pond(folder)
+    assert any(place.is_dir() for place in [*(folder / "parts").iterdir(), *(folder / "quarantine").iterdir()])
+    check(folder, json.loads(archive.with_suffix(".json").read_text(encoding="utf-8")))
+    assert not [place for parts in ("parts", "quarantine") for place in (folder / parts).iterdir() if place.is_dir()]
+
+
 def test_a_pond_that_a_node_serves_is_not_migrated_by_others(tmp_path: Path) -> None:
     folder = make_pond.unpack(PARTS[0], tmp_path / "pond")
     lock = OwnerLock(folder)

@@ -137,9 +137,9 @@ def busy(tmp_path: Path) -> Path:
         pond.drop_map("dropped")
         bring(pond, 2, wait=False)
         [damaged] = pond.parts.list(state="queued")
-        folder = pond.parts.folder(damaged.part)
-        assert folder is not None
-        flip_byte(folder / "data.mdb", 5000)
+        file = pond.parts.file(damaged.part)
+        assert file is not None
+        flip_byte(file, 5000)
         bring(pond, 3)
         pond.map("m").retain(before="1970-01-01T00:00Z")
         bring(pond, 4, wait=False)

@@ -73,8 +73,8 @@ def test_loads_with_a_part_in_common_follow_one_another(pond: Any, tmp_path: Pat
     loads = []
     for number in range(THREADS):
         copy = tmp_path / f"copy{number}"
-        shutil.copytree(shared.folder, copy)
-        loads.append([PartFile(str(copy), shared.manifest), sealed(pond, {f"k{number}": number})])
+        shutil.copyfile(shared.file, copy)
+        loads.append([PartFile(copy, shared.manifest), sealed(pond, {f"k{number}": number})])
     inside: list[int] = []
     most: list[int] = []
 
@@ -96,7 +96,7 @@ def test_loads_with_a_part_in_common_follow_one_another(pond: Any, tmp_path: Pat
 
 def test_one_that_is_refused_takes_no_other_with_it(pond: Any) -> None:
     loads = [[sealed(pond, {f"k{number}": number})] for number in range(THREADS)]
-    (Path(loads[1][0].folder) / "touched.arrow").unlink()
+    loads[1][0].file.unlink()
     outcomes: dict[int, object] = {}
 
     def commit(number: int) -> None:

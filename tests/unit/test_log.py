@@ -59,10 +59,10 @@ def follow(replica: Pond, pond: Pond) -> None:
 def copies(replica: Pond, pond: Pond, entry: Entry) -> dict[str, Path]:
     found = {}
     for part in entry.body.get("parts", ()):
-        source = pond.parts.folder(part["id"])
+        source = pond.parts.file(part["id"])
         assert source is not None
         found[part["id"]] = replica.folder / f"{part['id']}.upload"
-        shutil.copytree(source, found[part["id"]])
+        shutil.copyfile(source, found[part["id"]])
     return found
 
 
@@ -234,13 +234,13 @@ def test_parts_are_listed_and_found_through_their_lives(pond: Pond) -> None:
     [status] = pond.parts.list()
     assert (status.state, status.map, status.part, status.position) == ("queued", "m", part.manifest.id, 2)
     assert (status.rows, status.source, status.since_ms) == (1, "here", DAY)
-    assert pond.parts.folder(status.part) == pond.folder / "parts" / status.part
+    assert pond.parts.file(status.part) == pond.folder / "parts" / status.part
     pond.merge()
     [status] = pond.parts.list(state="retained")
-    assert pond.parts.folder(status.part) == pond.folder / "parts" / status.part
+    assert pond.parts.file(status.part) == pond.folder / "parts" / status.part
     assert pond.parts.expire(DAY) == 0
     assert pond.parts.expire(DAY + 1) == 1
-    assert pond.parts.folder(status.part) is None
+    assert pond.parts.file(status.part) is None
     assert pond.parts.list() == []
     with pytest.raises(NotFound) as caught:
         pond.log.entries(0)
@@ -315,10 +315,10 @@ def quarantine(pond: Pond, values: dict[str, int]) -> str:
     """Enter a load whose part is damaged while it waits; the part's id."""
     [part] = part_of(pond, values)
     pond.commit_load([part], wait=False)
-    place = pond.parts.folder(part.manifest.id)
+    place = pond.parts.file(part.manifest.id)
     assert place is not None
-    shutil.copytree(place, pond.folder / f"{part.manifest.id}.intact")
-    flip_byte(place / "data.mdb", 5000)
+    shutil.copyfile(place, pond.folder / f"{part.manifest.id}.intact")
+    flip_byte(place, 5000)
     pond.merge()
     assert [listed.state for listed in pond.parts.list() if listed.part == part.manifest.id] == ["quarantined"]
     return part.manifest.id
@@ -344,9 +344,9 @@ def test_an_intact_copy_of_a_part_that_is_in_quarantine_twice_counts(pond: Pond)
     [again] = part_of(pond, {"a": 2})
     assert again.manifest.id == part
     pond.commit_load([again], wait=False)
-    place = pond.parts.folder(part)
+    place = pond.parts.file(part)
     assert place is not None
-    flip_byte(place / "data.mdb", 5000)
+    flip_byte(place, 5000)
     pond.merge()
     pond.parts.replace(part, intact(pond, part))
     assert answers(pond, "a") == [2]
@@ -376,7 +376,7 @@ def test_another_part_is_no_copy(pond: Pond) -> None:
     with pytest.raises(Invalid) as caught:
         pond.parts.replace(part, intact(pond, other))
     assert caught.value.kind == "part_other"
-    flip_byte(intact(pond, part) / "data.mdb", 5000)
+    flip_byte(intact(pond, part), 5000)
     with pytest.raises(Corrupt):
         pond.parts.replace(part, intact(pond, part))
 

@@ -10,7 +10,7 @@ import pytest
 from millpond.clock import ManualClock
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.loads import retention
-from millpond.maps.loads.retention import cover, expire, part_folder
+from millpond.maps.loads.retention import cover, expire, part_file
 from millpond.maps.log import log
 from millpond.maps.log.log import Change, first_position
 from millpond.maps.log.queue import Queued
@@ -91,7 +91,7 @@ def test_the_oldest_parts_go_first_and_no_more_than_memory_may_hold(
         entries = [entry for entry in pond.log.entries(0) if entry.kind == "load"]
         for count, gone in ((4, 4), (4, 8), (2, 10)):
             assert expire(pond.loads, 2 * DAY) == count
-            left = [entry.position for entry in entries if part_folder(pond.loads, entry.body["parts"][0]["id"])]
+            left = [entry.position for entry in entries if part_file(pond.loads, entry.body["parts"][0]["id"])]
             assert left == [entry.position for entry in entries[gone:]]
             assert first_of(pond) == entries[gone - 1].position + 1
         assert expire(pond.loads, 2 * DAY) == 0
@@ -123,7 +123,7 @@ def test_what_is_not_due_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert expire(pond.loads, 2 * DAY) == 0
             assert not read
         assert expire(pond.loads, 3 * DAY) == 4
-        assert part_folder(pond.loads, parts[1])
+        assert part_file(pond.loads, parts[1])
         with pond.space.read() as tx:
             assert len(list(tx.keys(RETAINED_SINCE.range()))) == 1
 

@@ -36,8 +36,8 @@ def test_of_copies_in_quarantine_one_that_is_whole_counts(pond: Pond) -> None:
     for when in ("total < 9000000000000000000", "total >= 9223372036854775798"):  # what comes late is judged as well
         sums.alerts.add(when)
     sums.load([{"key": "a", "time": 1, "total": -10}])
-    first, _ = sorted((pond.folder / "quarantine").iterdir())
-    (first / "data.mdb").write_bytes(b"damaged")
+    first, _ = sorted(file for file in (pond.folder / "quarantine").iterdir() if file.suffix != ".json")
+    first.write_bytes(b"damaged")
     pond.parts.retry()
     assert sums.get("a", at=1) == {"total": largest - 9}
     (alert,) = pond.events.read("millpond", "alerts/sums")

@@ -57,7 +57,7 @@ def test_a_load_that_was_entered_is_entered_although_the_answer_was_lost(pond: P
     with space.losing_results(committed=True):
         committed = pond.loads.commit(parts, "here", load_id="mine")
     assert (committed.load, committed.parts, committed.rows) == ("mine", 1, {"m": 2})
-    assert not Path(parts[0].folder).exists()
+    assert not parts[0].file.exists()
     pond.merge()
     assert rows(pond) == {"a": 1, "b": 2}
     assert pond.verify(full=True).ok
@@ -69,7 +69,7 @@ def test_a_load_that_was_not_entered_gives_its_parts_back(pond: Pond) -> None:
         pond.loads.commit(parts, "here", load_id="mine")
     assert caught.value.kind == "load_not_entered"
     assert not isinstance(caught.value, Uncertain), "the space said so"
-    assert Path(parts[0].folder).exists()
+    assert parts[0].file.exists()
     assert list((pond.folder / "parts").iterdir()) == []
     assert loads_in_log(pond) == []
     assert pond.commit_load(parts, load_id="mine").parts == 1
@@ -86,7 +86,7 @@ def test_a_commit_that_fails_for_certain_gives_its_parts_back(pond: Pond, monkey
         patched.setattr(loads, "_enter", full)
         with pytest.raises(Unavailable, match="no space is left"):
             loads.commit(parts, "here")
-    assert Path(parts[0].folder).exists()
+    assert parts[0].file.exists()
     assert pond.commit_load(parts).parts == 1
 
 
@@ -118,7 +118,7 @@ def test_while_nobody_knows_the_parts_stay_where_both_can_be_mended(pond: Pond, 
 def test_a_follower_bears_it_too(pond: Pond, tmp_path: Path, committed: bool, silent: bool) -> None:
     parts = parts_of(pond)
     sent = tmp_path / "sent"
-    shutil.copytree(parts[0].folder, sent)
+    shutil.copyfile(parts[0].file, sent)
     pond.commit_load(parts, load_id="theirs")
     *earlier, entry = [Entry.from_dict(json.loads(json.dumps(entry.to_dict()))) for entry in pond.log.entries(0)]
     with open_pond(tmp_path / "replica", clock=ManualClock(30_000)) as replica:

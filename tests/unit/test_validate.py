@@ -23,12 +23,14 @@ from millpond.errors import Corrupt
 from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.parts import data_file
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
+from millpond.maps.parts.tail import DATA, MANIFEST, TOUCHED
 from millpond.maps.parts.touched import read_touched
 from millpond.maps.parts.validate import validate_part
 from millpond.pond import open_pond
 from millpond.stores.lmdb.page_format import PAGE
 from tests.harness import strategies
 from tests.harness.models import Row
+from tests.harness.part_pieces import pieces_of, put_pieces
 from tests.harness.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 from tests.rings.sampling import examples
@@ -40,7 +42,7 @@ STATE = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=par
 
 
 def validate(part: PartFile, definition: MapDefinition) -> None:
-    folder = Path(part.folder)
+    folder = part.file
     validate_part(folder, verify_part(folder), definition)
 
 
@@ -97,7 +99,7 @@ def test_what_lmdb_itself_wrote_is_sound(tmp_path: Path, monkeypatch: pytest.Mon
     ours = sealed(definition, tmp_path / "ours", rows)
 
     def by_lmdb(file: Path, tables: Any) -> tuple[int, str]:
-        data_file._write_rows(file.parent, tables)
+        data_file._write_rows(file, tables)
         return file.stat().st_size, data_file.checksum_file(file)
 
     monkeypatch.setattr("millpond.maps.parts.part.write_data", by_lmdb)
@@ -158,8 +160,8 @@ def test_no_lie_ends_the_process(child: Child, kind: Kind, data: st.DataObject) 
     rows = data.draw(strategies.rows(definition, data.draw(strategies.pools(definition)), most=40))
     with scratch_folder() as folder:
         part = sealed(definition, folder / "made", rows)
-        Path(part.folder).rename(folder / "part")
-        part = PartFile(str(folder / "part"), part.manifest)
+        part.file.rename(folder / "part")
+        part = PartFile(folder / "part", part.manifest)
         mutate(part, data.draw(mutations()))
         changed = give_its_id(part, definition)
         if changed is None:
@@ -174,7 +176,7 @@ def test_no_lie_ends_the_process(child: Child, kind: Kind, data: st.DataObject) 
 
 
 def pages_of(part: PartFile) -> bytes:
-    return (Path(part.folder) / "data.mdb").read_bytes()
+    return pieces_of(part.file)[DATA]
 
 
 @pytest.mark.usefixtures("processor")
@@ -182,8 +184,9 @@ def test_every_changed_byte_of_a_page_header_is_seen_or_harmless(tmp_path: Path)
     """Of a small file every byte is tried: what still passes is read by LMDB to the same rows."""
     definition = replace(STATE, scheme=Scheme.HASH, hash_bits=2)
     part = sealed(definition, tmp_path / "sound", many_rows(definition, 60))
-    sound = pages_of(part)
-    with lmdb.open(part.folder, readonly=True, lock=False, max_dbs=8) as env:
+    pieces = pieces_of(part.file)
+    sound = pieces[DATA]
+    with lmdb.open(str(part.file), subdir=False, readonly=True, lock=False, max_dbs=8) as env:
         expected = rows_of(env, part)
     passed: Counter[int] = Counter()
     for at in range(len(sound)):
@@ -191,13 +194,13 @@ def test_every_changed_byte_of_a_page_header_is_seen_or_harmless(tmp_path: Path)
             continue
         damaged = bytearray(sound)
         damaged[at] ^= 0xFF
-        (Path(part.folder) / "data.mdb").write_bytes(damaged)
+        put_pieces(part.file, pieces | {DATA: bytes(damaged)})
         try:
-            validate_part(Path(part.folder), part.manifest, definition)
+            validate_part(part.file, part.manifest, definition)
         except Corrupt:
             continue
         passed[at // PAGE] += 1
-        with lmdb.open(part.folder, readonly=True, lock=False, max_dbs=8) as env:
+        with lmdb.open(str(part.file), subdir=False, readonly=True, lock=False, max_dbs=8) as env:
             assert rows_of(env, part) == expected, at
     assert passed.total() > 0, "the space between nodes, and the older meta page, mean nothing"
 
@@ -212,16 +215,16 @@ def rows_of(env: lmdb.Environment, part: PartFile) -> list[Any]:
 
 
 LIES: dict[str, tuple[Mutation, str]] = {
-    "fewer rows": (Mutation(file="manifest.json", field="rows", value=2), "part_manifest"),
-    "rows as text": (Mutation(file="manifest.json", field="rows", value="3"), "part_manifest"),
-    "a table that is not there": (Mutation(file="manifest.json", field="tables", value={"x": 3}), "part_manifest"),
-    "a session's length": (Mutation(file="manifest.json", field="longest_session", value=2**70), "part_manifest"),
-    "another id": (Mutation(file="manifest.json", field="id", value="f" * 32), "part_other"),
-    "another salt": (Mutation(file="manifest.json", field="salt", value="x"), "part_other"),
+    "fewer rows": (Mutation(piece=MANIFEST, field="rows", value=2), "part_manifest"),
+    "rows as text": (Mutation(piece=MANIFEST, field="rows", value="3"), "part_manifest"),
+    "a table that is not there": (Mutation(piece=MANIFEST, field="tables", value={"x": 3}), "part_manifest"),
+    "a session's length": (Mutation(piece=MANIFEST, field="longest_session", value=2**70), "part_manifest"),
+    "another id": (Mutation(piece=MANIFEST, field="id", value="f" * 32), "part_other"),
+    "another salt": (Mutation(piece=MANIFEST, field="salt", value="x"), "part_other"),
     "half a file": (Mutation(pages=2), "part_damaged"),
     "a page more": (Mutation(page=1, at=136, data=b"\xff"), "part_damaged"),
-    "an unknown field": (Mutation(file="manifest.json", field="more", value=1), "part_manifest"),
-    "no keys": (Mutation(file="touched.arrow", pages=0), "part_damaged"),
+    "an unknown field": (Mutation(piece=MANIFEST, field="more", value=1), "part_manifest"),
+    "no keys": (Mutation(piece=TOUCHED, pages=0), "part_damaged"),
 }
 
 
@@ -279,11 +282,11 @@ HOSTILE_KEYS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("lie", HOSTILE_KEYS)
 def test_keys_are_measured_before_they_are_read(tmp_path: Path, lie: str) -> None:
     part = sealed(STATE, tmp_path / "part", [((f"k{n}",), "v") for n in range(3)])
-    file = Path(part.folder) / "touched.arrow"
+    file = part.file
     pool = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())  # its peak is not that of what is measured
     try:
-        file.write_bytes(HOSTILE_KEYS[lie]())
+        put_pieces(file, pieces_of(file) | {TOUCHED: HOSTILE_KEYS[lie]()})
     finally:
         pa.set_memory_pool(pool)
     assert file.stat().st_size < 2 << 20
@@ -291,16 +294,15 @@ def test_keys_are_measured_before_they_are_read(tmp_path: Path, lie: str) -> Non
     peak = pool.max_memory()
     with pytest.raises(Corrupt) as caught:
         validate(part, STATE)
-    assert caught.value.kind == "part_damaged" and "touched.arrow" in str(caught.value)
+    assert caught.value.kind == "part_damaged" and "piece=touched" in str(caught.value)
     assert pool.max_memory() <= max(peak, pool.bytes_allocated() + (16 << 20))
 
 
 @pytest.mark.usefixtures("processor")
 def test_the_batch_that_is_measured_is_the_one_that_is_read(tmp_path: Path) -> None:
     """A footer that names another batch changes nothing."""
-    file = tmp_path / "touched.arrow"
-    file.write_bytes(another_place(keys_file(KEYS)))
-    assert read_touched(tmp_path).equals(KEYS)
+    put_pieces(tmp_path / "part", {TOUCHED: another_place(keys_file(KEYS))})
+    assert read_touched(tmp_path / "part").equals(KEYS)
 
 
 def test_a_writer_cannot_use_up_the_id_of_another_maps_part(tmp_path: Path) -> None:
@@ -308,8 +310,8 @@ def test_a_writer_cannot_use_up_the_id_of_another_maps_part(tmp_path: Path) -> N
         mine, theirs = (pond.create_map(name, kind="state", value="string") for name in ("mine", "theirs"))
         [wanted] = [sealed(theirs.definition, tmp_path / "theirs", [(("k",), "v")])]
         forged = sealed(mine.definition, tmp_path / "mine", [(("k",), "v")])
-        mutate(forged, [Mutation(file="manifest.json", field="id", value=wanted.manifest.id)])
-        forged = PartFile(forged.folder, replace(forged.manifest, id=wanted.manifest.id))
+        mutate(forged, [Mutation(piece=MANIFEST, field="id", value=wanted.manifest.id)])
+        forged = PartFile(forged.file, replace(forged.manifest, id=wanted.manifest.id))
         with pytest.raises(Corrupt, match="do not make"):
             pond.commit_load([forged])
         assert pond.commit_load([wanted]).parts == 1

@@ -19,6 +19,7 @@ from millpond.maps.model.keyspaces import LOG, QUEUE, SNAPSHOT
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
+from tests.harness.part_pieces import PIECES, flip_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,7 @@ def damage(file: Path) -> None:
 
 
 def wait(pond: Pond, name: str) -> Path:
-    """Enter a load of one part, and leave it queued; the folder of the part."""
+    """Enter a load of one part, and leave it queued; the file of the part."""
     writer = pond.part_writer(name, source="a.csv")
     writer.write(next(iter(pond.map(name).shard.read_rows())).slice(0, 10))
     [part] = writer.finish()
@@ -119,15 +120,15 @@ def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
 
 @pytest.mark.usefixtures("process")
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("file", ["data.mdb", "touched.arrow", "manifest.json"])
-def test_a_damaged_part_is_quarantined_with_its_reason(loaded: Pond, file: str) -> None:
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_damaged_part_is_quarantined_with_its_reason(loaded: Pond, piece: str) -> None:
     place = wait(loaded, "weather")
-    damage(place / file)
+    flip_piece(place, piece, 0.5)
     found = only_problem(loaded.verify())
     assert found.subject == "part"
     assert "a.csv" in found.remedy
     assert not place.exists()
-    assert (Path(found.place) / "reason.json").exists()
+    assert Path(f"{found.place}.json").exists()
     # It stays reported, as long as it lies there, and blocks nobody.
     assert only_problem(loaded.verify()).subject == "quarantine"
     other = wait(loaded, "weather")
@@ -267,10 +268,10 @@ def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_pat
     with open_pond(tmp_path / "pond", maps_part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
         [part] = pond.parts.list()
-        flip_byte(pond.folder / "parts" / part.part / "data.mdb", 6000)
+        flip_byte(pond.folder / "parts" / part.part, 6000)
         assert pond.verify().ok, "without `full` the files are not read"
         assert only_problem(pond.verify(full=True)).subject == "kept part"
-        shutil.rmtree(pond.folder / "parts" / part.part)
+        (pond.folder / "parts" / part.part).unlink()
         assert only_problem(pond.verify()).subject == "kept part"
         assert pond.map("one").get("a") == 1
 

@@ -61,19 +61,16 @@ class RemoteParts:
                 raise outcome.error
         return outcomes[0].value or ()
 
-    def fetch(self, part_id: str, folder: Path) -> PartManifest:
-        """Bring a part, checked, into `folder`, which is made.
+    def fetch(self, part_id: str, file: Path) -> PartManifest:
+        """Bring a part, checked, into a file.
 
         Raises: `NotFound` when no node keeps it any more.
         """
 
-        def from_node(node: Connection) -> PartManifest:
-            return fetch_part(node, part_id, folder)
-
         missing: NotFound | None = None
         for node in self._nodes.readable:
             try:
-                return from_node(node)
+                return fetch_part(node, part_id, file)
             except NotFound as error:
                 missing = error
             except Unavailable as error:
@@ -81,7 +78,7 @@ class RemoteParts:
                     raise
         if missing is not None:
             raise missing
-        return self._nodes.first(from_node)
+        return self._nodes.first(lambda node: fetch_part(node, part_id, file))
 
     def list(self) -> Sequence[PartStatus]:
         """The parts that wait, are merged, kept or quarantined, as the primary has them."""

@@ -173,7 +173,7 @@ class RemotePond(PondFace, RemoteRefsFace, CatalogueOperations):
             parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait, advance=advance
         )
         for part in parts:
-            remove_tree(Path(part.folder))
+            part.file.unlink(missing_ok=True)
         return result
 
     def load_files(

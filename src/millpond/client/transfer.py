@@ -1,6 +1,6 @@
 """Bytes on their way between this process and a node: each transfer goes on where a lost connection stopped it.
 
-    <name>.<tag>.partial     what has come so far, of the file with that tag, or of the part: a folder
+    <name>.<tag>.partial     what has come so far, of the file with that tag, or of the part
 
 *Fetched*: the tag names the bytes, so what a broken download left is continued only by the same bytes: also by another
 process, after a crash. A node that has them no more sends its own from the start, and what was left is thrown away.
@@ -91,15 +91,12 @@ def fetch_file(
 
 
 def fetch_part(
-    connection: Connection, part_id: str, folder: Path, *, bytes_max: int = PART_BYTES_MAX, attempts: int = ATTEMPTS
+    connection: Connection, part_id: str, target: Path, *, bytes_max: int = PART_BYTES_MAX, attempts: int = ATTEMPTS
 ) -> PartManifest:
-    """Fetch a part into a new folder: its stream is taken apart into the part's files as it comes.
+    """Fetch a part: its stream is put in order in the part's file as it comes.
 
     Raises: `NotFound` when the node has no such part; `Invalid`, kind `part_too_large`; as `fetch_file`.
     """
-
-    def left(place: Path) -> PartialPart:
-        return PartialPart.left(place) or PartialPart(place)
 
     def begin(place: Path, answer: Body) -> PartialPart:
         tag = _tag(answer)
@@ -111,16 +108,16 @@ def fetch_part(
                     found=head.manifest.id,
                 )  # fmt: skip
             check_part_size(head.total, bytes_max)
-            check_room(folder.parent, head.total)
+            check_room(target.parent, head.total)
 
         return PartialPart(place, admit)
 
     def finish(part: PartialPart, _answer: Body) -> PartManifest:
         manifest = part.seal()
-        move(part.folder, folder)
+        move(part.file, target)
         return manifest
 
-    return _fetch(connection, f"/v1/parts/{part_id}/stream", folder, left, begin, finish, attempts)
+    return _fetch(connection, f"/v1/parts/{part_id}/stream", target, PartialPart.left, begin, finish, attempts)
 
 
 def _fetch(
@@ -196,7 +193,7 @@ class SentPart:
 
     def __init__(self, part: PartFile, at: Mapping[str, str]) -> None:
         self.at = {"branch": at["branch"]} if "branch" in at else {}
-        self.stream = PartStream(Path(part.folder))
+        self.stream = PartStream(part.file)
         self.size = self.stream.size
         self.path = f"/v1/parts/{part.manifest.id}/upload"
         self.headers = {

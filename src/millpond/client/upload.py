@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
@@ -74,7 +73,7 @@ def bring_load(
     """
     if len(nodes.connections) != 1 or not nodes.take_whole_loads:
         return None
-    streams = [PartStream(Path(part.folder)) for part in parts]
+    streams = [PartStream(part.file) for part in parts]
     size = sum(part.size for part in streams)
     texts = (source, "" if stream is None else stream[0])
     if size > SMALL_BYTES or sum(len(quote(text)) for text in texts) > TEXT_BYTES_MAX:

@@ -8,7 +8,7 @@ count, so readers refuse to answer until its files are there again. A damaged sh
 Invariants checked, on top of what each file says of itself:
 * positions of the log are dense up to the head, times never fall, and every chain follows from the one before
   (`kernel/log.py`);
-* every part that is kept for those who follow lies where it should, and is whole: `full` reads its files;
+* every part that is kept for those who follow lies where it should, and is whole: `full` reads it through;
 * every part in the queue belongs to a map that exists, is numbered below the counter, is known as absorbed,
   and lies where the queue says;
 * a shard absorbed no load that was never entered, and holds the tables of its map's scheme and no others;
@@ -204,7 +204,7 @@ def _check_part(loads: Loads, pond_map: Map, queued: Queued) -> Report:
         damage = _whole(loads, pond_map, queued)
         if damage is None:
             return checked("part")
-        quarantined = loads.quarantine(queued, str(damage.without("folder")))
+        quarantined = loads.quarantine(queued, str(damage.without("file")))
     return problem("part", loads.places.quarantine(quarantined), damage, f"it was quarantined; {_again(queued.source)}")
 
 
@@ -213,14 +213,14 @@ def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
     places = loads.places.of(queued)
     place = next((place for place in places if place.exists()), None)
     if place is None:
-        return Corrupt("a queued part is missing", kind="part_missing", map=queued.map, folder=places[0])
+        return Corrupt("a queued part is missing", kind="part_missing", map=queued.map, file=places[0])
     try:
         manifest = verify_part(place)
     except Corrupt as error:
         return error
     stated = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)
     if stated != (queued.part, queued.map, pond_map.definition.incarnation, queued.rows):
-        return Corrupt("the part is another one than was queued", kind="part_damaged", folder=place)
+        return Corrupt("the part is another one than was queued", kind="part_damaged", file=place)
     return None
 
 
@@ -234,7 +234,7 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
             "quarantine",
             loads.places.quarantine(quarantined),
             f"a part of map {quarantined.map} was quarantined: {quarantined.reason}",
-            "load its rows again, then delete the folder",
+            "load its rows again, then delete the file",
         )
 
 
@@ -268,10 +268,8 @@ def _check_retained(loads: Loads, *, full: bool) -> Iterator[Report]:
 
 
 def _damage(loads: Loads, retained: Queued, *, full: bool) -> Corrupt | None:
-    place = next(
-        (place for place in loads.places.of(retained) if (place / "manifest.json").exists()),
-        loads.places.part(retained.part),
-    )
+    places = loads.places.of(retained)
+    place = next((place for place in places if place.exists()), places[0])
     try:
         manifest = verify_part(place) if full else read_manifest(place)
     except Corrupt as error:

@@ -18,11 +18,11 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.maps.layered.history import changes_of
 from millpond.maps.layered.rows import batches_of_spans
-from millpond.maps.loads.merge import Received, part_rows
+from millpond.maps.loads.merge import part_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.store_limits import need_shard
-from millpond.maps.parts.part import read_manifest
+from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.maps.snapshots.manifest import LayerMode, load_manifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.pond import Pond
@@ -57,7 +57,7 @@ class ChangesSettings:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part that a load brought, or the rows of a layer; `folder` is where a part lies, of a pond in a folder.
+    """A part that a load brought, or the rows of a layer; `file` is where a part lies, of a pond in a folder.
 
     `manifest` is the snapshot, among the `files` of the map, whose newest layer has the rows; `layered` where there is
     one.
@@ -66,7 +66,7 @@ class Change:
     position: int
     part: str
     rows: int
-    folder: str | None = None
+    file: str | None = None
     layered: bool = False
     manifest: str | None = None
     files: Objects | None = field(default=None, compare=False)
@@ -132,8 +132,8 @@ class FolderLog:
     def retained(self, change: Change) -> Change | None:
         if change.layered:
             return self._in_history(change)
-        folder = self._pond.parts.folder(change.part)
-        return None if folder is None else replace(change, folder=str(folder))
+        file = self._pond.parts.file(change.part)
+        return None if file is None else replace(change, file=str(file))
 
     def _in_history(self, change: Change) -> Change | None:
         with self._pond.space.read() as tx:
@@ -298,11 +298,11 @@ def _part_rows(place: Place, definition: MapDefinition, change: Change) -> Itera
     Raises: `NotFound` when the part is kept no more; `Conflict` when it is of a map of that name that is no longer the
     one that the query began with, and has other columns.
     """
-    with place.part(change) as folder:
+    with place.part(change) as file:
         try:
-            received = Received(folder, read_manifest(folder))
+            received = PartFile(file, read_manifest(file))
         except Corrupt as error:
-            if folder.exists():
+            if file.exists():
                 raise
             raise NotFound("the part is kept no more", kind="part_expired", part=change.part) from error
         written = MapDefinition.from_dict(received.manifest.definition)

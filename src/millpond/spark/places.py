@@ -127,7 +127,7 @@ class Place(Protocol):
         """
 
     def part(self, change: Change) -> AbstractContextManager[Path]:
-        """The folder of the part of a change, on an executor.
+        """The file of the part of a change, on an executor.
 
         Raises: `NotFound` when it is kept no more.
         """
@@ -231,8 +231,8 @@ class FolderPlace:
     @contextmanager
     def part(self, change: Change) -> Iterator[Path]:
         """The part where it lies."""
-        assert change.folder is not None, "a change of a folder's log has the folder of its part"
-        yield Path(change.folder)
+        assert change.file is not None, "a change of a folder's log has the file of its part"
+        yield Path(change.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,11 +348,11 @@ class NodesPlace:
 
     @contextmanager
     def part(self, change: Change) -> Iterator[Path]:
-        """The part, fetched into a temporary folder."""
+        """The part, fetched into a temporary file."""
         with tempfile.TemporaryDirectory(prefix="millpond-") as scratch, self.open() as pond:
-            folder = Path(scratch) / change.part
-            pond.parts.fetch(change.part, folder)
-            yield folder
+            file = Path(scratch) / change.part
+            pond.parts.fetch(change.part, file)
+            yield file
 
 
 def nodes_at(place: NodesPlace, pond: OpenPond) -> RemotePond | RemoteRefPond:

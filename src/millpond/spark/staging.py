@@ -321,7 +321,7 @@ class NodesStagingDir:
                 self.taken.add(sum(part.manifest.rows for part in parts_of(parts)))
         data = None if rejects is None else rejects.read_bytes()
         remove_tree(folder)
-        return tuple(replace(part, folder="") for part in parts_of(parts)), data
+        return tuple(replace(part, file=Path()) for part in parts_of(parts)), data
 
     def leave(self, folder: Path) -> None:
         """Remove the temporary files; another attempt may have uploaded the same parts, so these stay."""

@@ -36,6 +36,7 @@ __all__ = (
     "move",
     "remove_tree",
     "sweep_leftovers",
+    "sum_of",
     "sweep_unfinished",
     "sync",
     "unfinished_file",
@@ -260,12 +261,19 @@ def sweep_leftovers(folder: Path, within: str = ".") -> None:
     sweep_unfinished(folder, f"{within}/.*{_UNFINISHED}")
 
 
-def checksum_file(file: Path) -> str:
-    """xxh3_128 of the file's bytes, as hexadecimal digits."""
+def checksum_file(file: Path, start: int = 0, stop: int | None = None) -> str:
+    """xxh3_128 of a file's bytes `[start, stop)`, all by default, as hexadecimal digits."""
+    with file.open("rb", buffering=0) as source:
+        handle = source.fileno()
+        return sum_of(handle, start, os.fstat(handle).st_size if stop is None else stop).hexdigest()
+
+
+def sum_of(handle: int, start: int, stop: int) -> xxhash.xxh3_128:
+    """The xxh3_128 of an open file's bytes `[start, stop)`, to go on with."""
     summed = xxhash.xxh3_128()
     # One buffer, again and again: it stays in the processor's cache, and the system hands out no new pages.
-    buffer = memoryview(bytearray(min(_BUFFER_BYTES, max(file.stat().st_size, 1))))
-    with file.open("rb", buffering=0) as source:
-        while size := source.readinto(buffer):
-            summed.update(buffer[:size])
-    return summed.hexdigest()
+    buffer = memoryview(bytearray(min(_BUFFER_BYTES, max(stop - start, 1))))
+    while start < stop and (size := os.preadv(handle, [buffer[: stop - start]], start)):
+        summed.update(buffer[:size])
+        start += size
+    return summed

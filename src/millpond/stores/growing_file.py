@@ -12,14 +12,13 @@ from typing import TypeAlias
 import xxhash
 
 from millpond.errors import Corrupt
-from millpond.stores.files import disk_errors, sync
+from millpond.stores.files import disk_errors, sum_of
 
-__all__ = ("Bytes", "GrowingFile")
+__all__ = ("Bytes", "GrowingFile", "write_all")
 
 Bytes: TypeAlias = bytes | memoryview
 
 _VECTORS_MAX = 1000  # of one write: systems take 1,024
-_READ_BYTES = 1 << 20
 
 
 class GrowingFile:
@@ -65,9 +64,7 @@ class GrowingFile:
             )  # fmt: skip
         os.ftruncate(self._handle, self.size)
         if self._summed is None:
-            self._summed = xxhash.xxh3_128()
-            for start in range(0, self.size, _READ_BYTES):
-                self._summed.update(os.pread(self._handle, min(_READ_BYTES, self.size - start), start))
+            self._summed = sum_of(self._handle, 0, self.size)
         return True
 
     def write(self, chunks: Sequence[Bytes]) -> None:
@@ -77,7 +74,7 @@ class GrowingFile:
         """
         assert self._summed is not None, "it is open"
         with disk_errors(self.path):
-            size = _write_all(self._handle, chunks, self.size)
+            size = write_all(self._handle, chunks, self.size)
         for chunk in chunks:
             self._summed.update(chunk)
         self.size += size
@@ -89,10 +86,7 @@ class GrowingFile:
 
     def sync(self) -> None:
         """Make what has come durable; the name is not yet."""
-        if self._handle >= 0:
-            os.fsync(self._handle)
-        else:
-            sync(self.path)
+        os.fsync(self._handle)
 
     def close(self) -> None:
         """Close the file; what came stays. To close twice is harmless."""
@@ -106,7 +100,7 @@ class GrowingFile:
         self.path.unlink(missing_ok=True)
 
 
-def _write_all(handle: int, chunks: Sequence[Bytes], offset: int) -> int:
+def write_all(handle: int, chunks: Sequence[Bytes], offset: int) -> int:
     """Write as they lie in memory, and count; the system may take less at once than it is given."""
     total = 0
     for first in range(0, len(chunks), _VECTORS_MAX):

@@ -25,7 +25,7 @@ from millpond.kernel.steps import step
 from millpond.maps.log.queue import maintenance_orders, queued_parts
 from millpond.maps.model.catalogue import map_names
 from millpond.stores.files import sync
-from millpond.testing.faults import flip_byte
+from tests.harness.part_pieces import PIECES, flip_piece
 from tests.harness.rows import canonical_of
 from tests.harness.simulation.history import History, Proposal
 from tests.harness.simulation.site import Site
@@ -207,8 +207,8 @@ def _vandal(world: World) -> Action | None:
     if not queued:
         return None
     name = world.chance.choice(sorted(queued))
-    file, share = world.chance.choice(("data.mdb", "manifest.json", "touched.arrow")), world.chance.random()
-    return Action(f"damage {file} of a part of {name}", site, lambda: _damage(world, site, queued[name], file, share))
+    piece, share = world.chance.choice(PIECES), world.chance.random()
+    return Action(f"damage {piece} of a part of {name}", site, lambda: _damage(world, site, queued[name], piece, share))
 
 
 ACTORS: tuple[tuple[Callable[[World], Action | None], int], ...] = (
@@ -242,11 +242,11 @@ def take_again(site: Site) -> None:
     merge(site)
 
 
-def _damage(world: World, site: Site, part: str, file: str, share: float) -> None:
-    source = site.pond.parts.folder(part)
+def _damage(world: World, site: Site, part: str, piece: str, share: float) -> None:
+    source = site.pond.parts.file(part)
     assert source is not None, part
     world.damaged[site, part] = _copied(source, world.upload_folder())
-    flip_byte(source / file, int((source / file).stat().st_size * share))
+    flip_piece(source, piece, share)
     step("simulation.damaged")
     merge(site)
     assert part in {found.part for found in site.pond.parts.quarantined()}, "a damaged part was merged"
@@ -298,17 +298,17 @@ def follow(world: World, count: int) -> None:
     for entry in primary.log.entries(replica.log.position()[0], count):
         parts: dict[str, Path] = {}
         for part in entry.body.get("parts", ()):
-            source = primary.parts.folder(part["id"])
+            source = primary.parts.file(part["id"])
             assert source is not None, f"the primary lost part {part['id']} of entry {entry.position}"
             parts[part["id"]] = _copied(source, world.upload_folder())
         replica.log.enter(entry, parts)
 
 
 def _copied(part: Path, target: Path) -> Path:
-    """The target, a copy of a part's folder that is on the disk."""
-    shutil.copytree(part, target)
-    for place in (*target.iterdir(), target):
-        sync(place)
+    """The target, a copy of a part that is on the disk."""
+    target.parent.mkdir(exist_ok=True)
+    shutil.copyfile(part, target)
+    sync(target)
     return target
 
 

@@ -34,6 +34,7 @@ from millpond.kernel.space import ReadTransaction
 from millpond.maps.loads.pond_folder import (
     FOLDERS,
     MARKER,
+    POND_FORMAT,
     HeadNote,
     make_folders,
     marker_of,
@@ -208,7 +209,8 @@ class BucketPlace:
     def _format(self, marker: bytes) -> int:
         """The format that a marker says; what else it says is remembered."""
         object.__setattr__(self, "note", read_note(marker))
-        return read_marker(MARKER if self.note else marker, self.address, f"{self.address}/{MARKER_NAME}")
+        stored = read_marker(MARKER if self.note else marker, self.address, f"{self.address}/{MARKER_NAME}")
+        return POND_FORMAT if stored == 4 else stored  # what changed since is in folders alone
 
     def move_head(self) -> bool:
         """Move the rows of the pond to the database that `space` names; False when they lie there, or there is none.

@@ -36,7 +36,7 @@ from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
 from millpond.maps.layered.rows import batches_of_spans, check_fields
 from millpond.maps.loads.loading import Loading
-from millpond.maps.loads.merge import Arrived, Received, merge_loads
+from millpond.maps.loads.merge import Arrived, merge_loads
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.log.apply import record
@@ -201,7 +201,7 @@ def _merge(
     alone = replace(manifest, layers=tuple(layers), sections=None)
     for rows in chain.from_iterable(batches_of_spans(objects, alone, GroupSpan())):
         writer.write(rows)
-    parts = tuple(Received(Path(part.folder), part.manifest) for part in writer.finish())
+    parts = tuple(writer.finish())
     if parts:
         put_ms = loading.clock.now_ms() if times.instant is None else times.instant
         with shard.exclusive():

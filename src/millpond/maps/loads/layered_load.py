@@ -29,7 +29,7 @@ from millpond.maps.layered.head import Head, Layers
 from millpond.maps.layered.row_files import RowFile
 from millpond.maps.layered.share_ranges import SharesWritten, layer_of_files
 from millpond.maps.layered.writer import WrittenLayer, layer_of_rows, written_layer
-from millpond.maps.loads.merge import Received, part_rows
+from millpond.maps.loads.merge import part_rows
 from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.columns import canonical_schema
@@ -61,7 +61,7 @@ def parts_of(brought: Iterable[Brought]) -> list[PartFile]:
     return [item for item in brought if isinstance(item, PartFile)]
 
 
-def _part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordBatch]:
+def _part_rows(definition: MapDefinition, part: PartFile) -> Iterator[pa.RecordBatch]:
     """The rows of a part, which may have been written before the fields of the map changed, as rows of today."""
     written = MapDefinition.from_dict(part.manifest.definition)
     if (written.value, written.field_ids) == (definition.value, definition.field_ids):
@@ -94,7 +94,7 @@ def layer_of_parts(layers: Layers, parts: Sequence[PartFile]) -> WrittenLayer | 
     definition = layers.definition
     if definition.aggregation is None:
         parts = list(_once(definition, ((part.manifest.id, part) for part in parts)).values())
-    rows = (_part_rows(definition, Received(Path(part.folder), part.manifest)) for part in parts)
+    rows = (_part_rows(definition, part) for part in parts)
     layer = layer_of_rows(layers, chain.from_iterable(rows))
     if layer is None:
         return None
@@ -228,7 +228,7 @@ class LayeredLoad:
         contents, parts = self._fresh(space, name, layers.definition)
         if name in self._layers and self._layers[name][2] == contents:
             return
-        rows = (_part_rows(layers.definition, Received(place, manifest)) for manifest, place in parts)
+        rows = (_part_rows(layers.definition, PartFile(place, manifest)) for manifest, place in parts)
         layer = layer_of_rows(layers, chain.from_iterable(rows)) if parts else None
         if layer is None:
             self._layers.pop(name, None)

@@ -215,7 +215,7 @@ def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) 
                 kind="part_quarantined",
                 map=quarantined.map,
                 part=quarantined.part,
-                folder=str(loads.places.quarantine(quarantined)),
+                file=str(loads.places.quarantine(quarantined)),
                 reason=quarantined.reason,
                 hint="its other parts count: mend what the reason names, then: millpond parts retry"
                 if _counts_in_part(loads, quarantined) else "load the data again",

@@ -1,22 +1,22 @@
 """The life of a load in one pond: from sealed parts to merged rows.
 
     writer/<host>-<pid>-<id>/…    parts being written; leftovers of dead processes are removed
-    parts/<part id>/              a part of a load: handed over, queued, merged now or retained
-    quarantine/<number>-<map>/    a part that cannot be merged, with `reason.json`
+    parts/<part id>               a part of a load: handed over, queued, merged now or retained
+    quarantine/<number>-<map>     a part that cannot be merged; beside it, with `.json` behind the name, the reason
 
 What counts is the space (`queue.py`): a part is queued, retained or quarantined by the row it has there, and stays in
-its folder meanwhile. One write of the space appends the load to the log and queues all its parts: before it nothing of
-the load is visible, after it nothing of it can be lost. A folder in `parts/` without a row belongs to nothing.
+its place meanwhile. One write of the space appends the load to the log and queues all its parts: before it nothing of
+the load is visible, after it nothing of it can be lost. A file in `parts/` without a row belongs to nothing.
 
 Invariants:
-* a part that is queued, or retained, lies whole in one of its places (`PartFolders.of`), and nowhere else: its files
-  and its folder are durable before its row is, and go after its last row went;
+* a part that is queued, or retained, lies whole in one of its places (`PartPlaces.of`), and nowhere else: its bytes
+  and its name are durable before its row is, and go after its last row went;
 * a load id, or an epoch of a stream, is entered once: a repetition returns the first result and changes nothing;
 * parts whose load may have been entered are never taken back: when the space cannot say, they stay in `parts/` until
   it can, for the same load to come again or for `recover`. What lay in `parts/` before a load came stays there as well;
-* `loads.lock` is held from the moment parts move to `parts/` until they are entered, while a folder leaves it for
+* `loads.lock` is held from the moment parts move to `parts/` until they are entered, while a part leaves it for
   another reason than that it was merged, and while recovering: nobody of several processes takes another's load,
-  half-way, for what a crash left, or relies on a folder that is about to go;
+  half-way, for what a crash left, or relies on a file that is about to go;
 * threads of one process commit loads of different parts at the same time, holding that lock together. They share the
   sync of `parts/` and that of the space; loads with a part in common follow one another.
 """
@@ -43,7 +43,6 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.alerts.alerted import Alerted, take_over
 from millpond.maps.loads.committed import Committed
-from millpond.maps.loads.folders import PartFolders
 from millpond.maps.loads.layered_load import LayerContent, LayeredLoad, place_layers
 from millpond.maps.loads.load_groups import LoadGroups, QueuedLoad
 from millpond.maps.loads.outcomes import enter_load, write_certainly
@@ -52,11 +51,12 @@ from millpond.maps.log.apply import events_alone, follow, load_body, record
 from millpond.maps.log.deduplication import RememberedLoad, check_epoch, check_load_id, last_epoch, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
-from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
+from millpond.maps.log.queue import NUMBER, MaintenanceOrder, PartPlaces, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, QUARANTINE, QUEUE, RETAINED
-from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
+from millpond.maps.parts.part import PART_FORMAT, PartFile, PartManifest, read_manifest
+from millpond.maps.parts.tail import unknown_format
 from millpond.maps.parts.verified_parts import AcceptedParts
 from millpond.stores.files import disk_errors, move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone, together
@@ -66,12 +66,12 @@ from millpond.stores.sync_threads import sync_all
 __all__ = ("NUMBER", "Loads", "Quarantined", "Queued", "series_of")
 
 LOCK_SECONDS = 120.0
-REASON = "reason.json"
+VISIBLE = "[!.]*"
 T = TypeVar("T")
 
 
 class Loads:
-    """The life of loads: a queue of parts, and the folders that follow it.
+    """The life of loads: a queue of parts, and the files that follow it.
 
     `keep_ms`: so long merged parts are retained. `open_reports` is called when something is reported, `tell_alerts`
     when merges left something to be told. `to_fold`: the layered maps whose layers loads made due, for the merger of a
@@ -84,7 +84,7 @@ class Loads:
         open_reports: Callable[[], JobReports] = lambda: NO_REPORTS, tell_alerts: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
-        self.queue, self.places = PartQueue(space), PartFolders(folder)
+        self.queue, self.places = PartQueue(space), PartPlaces(folder)
         self.accepted, self.merging = AcceptedParts(), set[str]()
         self.to_fold, self.collected_ms = set[str](), dict[str, int]()
         self._parts_sync = SharedSync(folder / "parts")
@@ -145,9 +145,9 @@ class Loads:
         stream: tuple[str, int] | None = None, unsynced: AbstractSet[str] = frozenset(),
         layered: LayeredLoad | None = None, void: bool = False,
     ) -> Committed:  # fmt: skip
-        """Enter all parts as one load, or none. Their folders are taken: moved, or removed when they are known.
+        """Enter all parts as one load, or none. Their files are taken: moved, or removed when they are known.
 
-        `layered` has the layers of the load, and takes its parts of layered maps. `unsynced`: the parts whose files are
+        `layered` has the layers of the load, and takes its parts of layered maps. `unsynced`: the parts whose bytes are
         not durable yet; they are made so before the load is entered. `void`: it is entered though it brings nothing.
 
         Raises:
@@ -159,13 +159,13 @@ class Loads:
         """
         load = self.clock.random_id() if load_id is None else load_id
         check_load_id(load)
-        places = {part.manifest.id: Path(part.folder) for part in parts}
+        places = {part.manifest.id: part.file for part in parts}
         names = {part.manifest.map for part in parts} | {layer.map for layer in (layered.written if layered else ())}
         with self.space.read() as tx:
             remembered_load = remembered(tx, load, stream, names)
         if remembered_load is not None:
             self._uncertain -= places.keys()
-            _remove_parts([Path(part.folder) for part in parts], self.folder)
+            _remove_parts([part.file for part in parts], self.folder)
             return Committed.of(remembered_load)
         if stream is not None:
             with self.space.read() as tx:
@@ -206,12 +206,12 @@ class Loads:
             definitions = {part.manifest.map: find_map(tx, part.manifest.map) for part in parts}
 
         def validate(part: PartFile) -> PartManifest:
-            folder = self._brought(part.manifest.id, places[part.manifest.id])
-            manifest = self.accepted.verify(folder, definitions[part.manifest.map])
+            file = self._brought(part.manifest.id, places[part.manifest.id])
+            manifest = self.accepted.verify(file, definitions[part.manifest.map])
             if manifest.id != part.manifest.id:
-                raise Corrupt("it is another part", kind="part_other", folder=folder, wanted=part.manifest.id)
+                raise Corrupt("it is another part", kind="part_other", file=file, wanted=part.manifest.id)
             if manifest.format != PART_FORMAT:
-                raise unknown_format(folder, manifest.format)
+                raise unknown_format(file, manifest.format, PART_FORMAT)
             return manifest
 
         if len(parts) <= 1:
@@ -220,7 +220,7 @@ class Loads:
             return list(pool.map(validate, parts))
 
     def _brought(self, part: str, place: Path) -> Path:
-        """The folder of a part that is handed over: an attempt whose outcome is not known may have moved it."""
+        """The file of a part that is handed over: an attempt whose outcome is not known may have moved it."""
         return place if place.exists() else self.places.part(part)
 
     def _adopted(
@@ -237,7 +237,6 @@ class Loads:
                     continue
                 left = self._is_whole(part, maps[part])
                 if not left:
-                    remove_tree(target)
                     place.rename(target)
                     moved.append((place, target))
                 if left or part in unsynced:
@@ -259,9 +258,8 @@ class Loads:
         _remove_parts(list(places.values()), self.folder)
         return result
 
-    def _make_durable(self, folders: Sequence[Path]) -> None:
-        """Sync `parts/`, and at the same time the files in folders of parts."""
-        files = [place for folder in folders for place in (*(folder / name for name in PART_FILES), folder)]
+    def _make_durable(self, files: Sequence[Path]) -> None:
+        """Sync `parts/`, and at the same time the files of parts."""
         with disk_errors(self.folder):
             sync_all([*(partial(sync, file) for file in files), self._parts_sync.run])
 
@@ -311,7 +309,7 @@ class Loads:
         return Committed.of(RememberedLoad.of(body, position))
 
     def follow(self, entry: Entry, parts: Mapping[str, Path]) -> bool:
-        """Enter an entry of the primary's log, with the folders of its parts, which are moved away.
+        """Enter an entry of the primary's log, with the files of its parts, which are moved away.
 
         Raises: `Conflict`, see `log.accept`; `Invalid` when a part is missing or is another one.
         """
@@ -340,7 +338,7 @@ class Loads:
     # -- the queue ------------------------------------------------------------------------------------
 
     def take(self, queued: Queued) -> Path:
-        """The folder of a part that is to be merged; one that was quarantined comes back to `parts/`.
+        """The file of a part that is to be merged; one that was quarantined comes back to `parts/`.
 
         Raises: `Corrupt` when the part is nowhere.
         """
@@ -348,8 +346,8 @@ class Loads:
         if not place.exists():
             quarantined = self.places.quarantine(queued)
             if not (queued.again and quarantined.exists()):
-                raise Corrupt("a queued part is missing", kind="part_missing", map=queued.map, folder=place)
-            (quarantined / REASON).unlink(missing_ok=True)
+                raise Corrupt("a queued part is missing", kind="part_missing", map=queued.map, file=place)
+            self.places.reason(queued).unlink(missing_ok=True)
             move(quarantined, place)
         step("merge.part_taken")
         return place
@@ -376,7 +374,7 @@ class Loads:
         gone = write_certainly(self.space, leave, left) or ()
         step("merge.dequeued")
         for part in gone:
-            remove_tree(self.places.part(part))
+            self.places.part(part).unlink(missing_ok=True)
         self.announce()
 
     def carried_out(self, order: MaintenanceOrder) -> None:
@@ -391,24 +389,22 @@ class Loads:
         quarantined = Quarantined(queued.map, queued.number, queued.part, reason, self.clock.now_ms(), queued)
         if not here:
             return quarantined  # of a map that was dropped meanwhile nothing is quarantined
-        # Nobody may enter a load meanwhile that finds the part known, and relies on its folder.
+        # Nobody may enter a load meanwhile that finds the part known, and relies on its file.
         with self.alone():
             quarantined = self._put_into_quarantine(queued, quarantined)
         self.announce()
         return quarantined
 
     def _put_into_quarantine(self, queued: Queued, quarantined: Quarantined) -> Quarantined:
-        place, target = self.places.part(queued.part), self.places.quarantine(queued)
-        if place.exists():
-            write_file_atomically(place / REASON, quarantined.to_json())
-            remove_tree(target)
-            move(place, target)
-        if (target / REASON).exists():
-            # When a crash came after the move, the reason is the one that was found then.
-            quarantined = Quarantined.from_json((target / REASON).read_bytes())
+        place, reason = self.places.part(queued.part), self.places.reason(queued)
+        here = place.exists()
+        if here or not reason.exists():
+            write_file_atomically(reason, quarantined.to_json())
+        if here:
+            move(place, self.places.quarantine(queued))
         else:
-            target.mkdir(exist_ok=True)
-            write_file_atomically(target / REASON, quarantined.to_json())
+            # When a crash came after the move, the reason is the one that was found then.
+            quarantined = Quarantined.from_json(reason.read_bytes())
         step("merge.quarantine_moved")
 
         def leave(tx: Transaction) -> None:
@@ -424,14 +420,14 @@ class Loads:
     # -- after a crash --------------------------------------------------------------------------------
 
     def recover(self, alive: Callable[[str], bool]) -> bool:
-        """Bring the folders in line with the queue; False when another process is at it, or entering a load.
+        """Bring the files in line with the queue; False when another process is at it, or entering a load.
 
         `alive` says of the name of a folder in `writer/` whether its process lives.
         """
         try:
             with self.alone(seconds=0):
                 self.clear()
-                for written in _folders(self.folder / "writer"):
+                for written in list((self.folder / "writer").glob(VISIBLE)):
                     if not alive(written.name):
                         remove_tree(written)
         except Unavailable:
@@ -443,29 +439,29 @@ class Loads:
         needed = self._uncertain | {part.part for part in self.queue.parts()}
         with self.space.read() as tx:
             needed |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
-        for place in _folders(self.folder / "parts"):
+        for place in list((self.folder / "parts").glob(VISIBLE)):
             if place.name not in needed:
-                remove_tree(place)
+                place.unlink(missing_ok=True)
         self._clear_quarantine()
 
     def _clear_quarantine(self) -> None:
-        places = _folders(self.folder / "quarantine")
+        places = list((self.folder / "quarantine").glob(VISIBLE))
         if not places:
             return
         with self.space.read() as tx:
             retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
         # Also parts that still wait: a crash came after the move, or they are taken again from there.
         parts: list[Queued | Quarantined] = [*self.queue.parts(), *self.queue.quarantined(), *retained]
-        folders = {self.places.quarantine(part) for part in parts}
+        needed = {place for part in parts for place in (self.places.quarantine(part), self.places.reason(part))}
         for place in places:
-            if place not in folders:
-                remove_tree(place)
+            if place not in needed:
+                place.unlink(missing_ok=True)
 
 
 def _remove_parts(places: Sequence[Path], pond: Path) -> None:
     """Remove what was brought, and the folders that it came in, but for the pond's own."""
     for place in places:
-        remove_tree(place)
+        place.unlink(missing_ok=True)
     for folder in {place.parent for place in places if place.parent.parent != pond}:
         with suppress(OSError):  # others may still write there
             folder.rmdir()
@@ -481,10 +477,4 @@ def _check_parts(entry: Entry, parts: Mapping[str, Path]) -> None:
         manifest = read_manifest(place)
         expected = (part["id"], part["map"], entry.body["maps"][part["map"]]["incarnation"])
         if (manifest.id, manifest.map, manifest.incarnation) != expected:
-            raise Invalid("the part is another one", kind="part_other", folder=place, part=part["id"])
-
-
-def _folders(parent: Path) -> list[Path]:
-    if not parent.exists():
-        return []
-    return [entry for entry in parent.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+            raise Invalid("the part is another one", kind="part_other", file=place, part=part["id"])

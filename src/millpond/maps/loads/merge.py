@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import lmdb
 import pyarrow as pa
@@ -29,7 +28,7 @@ from millpond.maps.alerts.merged import judged_load
 from millpond.maps.alerts.rules import AlertRule
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.part import PartManifest, open_part
+from millpond.maps.parts.part import PartFile, open_part
 from millpond.maps.parts.touched import read_touched
 from millpond.maps.shard.bucket_tables import BucketStore, add_rows, is_added, note_added
 from millpond.maps.shard.interned_tables import InternedStore
@@ -39,17 +38,9 @@ from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, ShardView
 
-__all__ = ("Arrived", "MergeReport", "Received", "merge_loads", "part_rows", "rows_held")
+__all__ = ("Arrived", "MergeReport", "merge_loads", "part_rows", "rows_held")
 
 ROWS_PER_BATCH = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A part that is about to be merged: its folder, and what it holds."""
-
-    folder: Path
-    manifest: PartManifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +53,7 @@ class Arrived:
     number: int
     stamp_ms: int
     overwrite: bool
-    parts: tuple[Received, ...]
+    parts: tuple[PartFile, ...]
     position: int = 0
     again: bool = False
 
@@ -84,7 +75,7 @@ def merge_loads(
     `rules`: those of the alerts that a load, which is alone, may make: they are left to be told.
 
     Raises:
-        Corrupt: a part's file is missing or LMDB refuses it; nothing was merged.
+        Corrupt: a part is missing or LMDB refuses it; nothing was merged.
         Unavailable: the disk is full; nothing was merged.
     """
     rows = sum(part.manifest.rows for load in loads for part in load.parts)
@@ -130,7 +121,7 @@ def _judged(
         )  # fmt: skip
 
 
-def _was_added(view: ShardView, part: Received, load: Arrived) -> bool:
+def _was_added(view: ShardView, part: PartFile, load: Arrived) -> bool:
     store, tx = view.store, view.tx
     return tx is not None and isinstance(store, BucketStore) and is_added(store, tx, part.manifest.id, load.number)
 
@@ -142,20 +133,20 @@ def rows_held(shard: Shard) -> Callable[[int, int], bool]:
     return lambda number, position: number <= absorbed or 0 < position <= last
 
 
-def _touched(parts: Sequence[Received]) -> pa.Array:
-    touched = [read_touched(part.folder) for part in parts]
+def _touched(parts: Sequence[PartFile]) -> pa.Array:
+    touched = [read_touched(part.file) for part in parts]
     return pa.concat_arrays(touched).unique() if len(parts) > 1 else touched[0]
 
 
-def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:
+def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: PartFile) -> None:
     keys = (
         bytes([width_class(unpack_long(key[:8], plain=False), unpack_long(key[8:], plain=False))]) + key
-        for key in read_touched(part.folder).to_pylist()
+        for key in read_touched(part.file).to_pylist()
     )
     tx.cursor(db=store.dbs[WIDTHS]).putmulti((key, b"") for key in sorted(keys))
 
 
-def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrived) -> None:
+def _merge_part(shard: Shard, tx: lmdb.Transaction, part: PartFile, load: Arrived) -> None:
     definition = shard.definition
     if definition.aggregation is not None:
         _add_part(shard, tx, part)
@@ -164,7 +155,7 @@ def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrive
         for rows in part_rows(definition, part):
             shard.put_rows(tx, rows, load.stamp_ms, overwrite=load.overwrite)
         return
-    with open_part(part.folder) as env:
+    with open_part(part.file) as env:
         for table in part.manifest.tables:
             db = env.open_db(table.encode(), create=False)
             with env.begin(db=db) as reading:
@@ -174,14 +165,14 @@ def _merge_part(shard: Shard, tx: lmdb.Transaction, part: Received, load: Arrive
     step("merge.part_put")
 
 
-def _is_fresh(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received, load: Arrived) -> bool:
+def _is_fresh(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: PartFile, load: Arrived) -> bool:
     """False for a part of an aggregate that was merged again before, when a kill cut off what follows; else it is
     noted.
     """
     return not isinstance(store, BucketStore) or note_added(store, tx, part.manifest.id, load.number)
 
 
-def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
+def _add_part(shard: Shard, tx: lmdb.Transaction, part: PartFile) -> None:
     """Add the rows of a part of an aggregate.
 
     Raises: `Corrupt`, kind `part_sums`, when a sum becomes larger than its type holds.
@@ -199,10 +190,10 @@ def _add_part(shard: Shard, tx: lmdb.Transaction, part: Received) -> None:
     step("merge.part_put")
 
 
-def part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordBatch]:
+def part_rows(definition: MapDefinition, part: PartFile) -> Iterator[pa.RecordBatch]:
     """The canonical rows of a part, in bounded batches, each sorted by address."""
     schema = canonical_schema(definition)
-    with open_part(part.folder) as env:
+    with open_part(part.file) as env:
         for table in part.manifest.tables:
             db = env.open_db(table.encode(), create=False)
             with env.begin(db=db) as tx:

@@ -27,7 +27,7 @@ from millpond.maps.alerts.alerted import Alerted, left_alerted
 from millpond.maps.alerts.rules import AlertRule, rules_of
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge import Arrived, Received, merge_loads, part_rows, rows_held
+from millpond.maps.loads.merge import Arrived, merge_loads, part_rows, rows_held
 from millpond.maps.log.queue import (
     MaintenanceOrder,
     Quarantined,
@@ -39,6 +39,7 @@ from millpond.maps.log.queue import (
 from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, delete, idle_report, retain
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.model.store_limits import tracks_updates
+from millpond.maps.parts.part import PartFile
 from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
 from millpond.stores.files import remove_tree
 
@@ -281,7 +282,7 @@ def _merge_taken(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Me
             return
 
 
-def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> int:
+def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, PartFile]]) -> int:
     arrived = []
     for _, group in groupby(parts, key=lambda pair: pair[0].load_number):
         first, *rest = group
@@ -310,23 +311,23 @@ def _left_alerted(shard: Shard, loads: Sequence[int]) -> list[Alerted]:
         return left_alerted(view, loads)
 
 
-def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
+def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, PartFile]]:
     """The parts that are whole, taken to be merged; the others are quarantined."""
-    whole: list[tuple[Queued, Received]] = []
+    whole: list[tuple[Queued, PartFile]] = []
     for queued in parts:
         try:
-            folder = loads.take(queued)
-            whole.append((queued, Received(folder, loads.accepted.verify(folder, shard.definition))))
+            file = loads.take(queued)
+            whole.append((queued, PartFile(file, loads.accepted.verify(file, shard.definition))))
         except (Unavailable, Conflict, OSError):
             raise
         except MillpondError as error:
-            merged.quarantined.append(loads.quarantine(queued, str(error.without("folder"))))
+            merged.quarantined.append(loads.quarantine(queued, str(error.without("file"))))
         except Exception as error:
             merged.quarantined.append(loads.quarantine(queued, str(error) or repr(error)))
     return whole
 
 
-def _overflowing(error: Exception, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:
+def _overflowing(error: Exception, parts: Sequence[tuple[Queued, PartFile]]) -> list[tuple[Queued, str]]:
     """The part whose rows could not be added to those of an aggregate, and why; none for another error."""
     if getattr(error, "kind", "") != "part_sums":
         return []
@@ -334,8 +335,8 @@ def _overflowing(error: Exception, parts: Sequence[tuple[Queued, Received]]) -> 
     return [(queued, str(error)) for queued, _ in parts if queued.part == error.values["part"]]
 
 
-def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[tuple[Queued, str]]:
-    """The parts that cannot be read through although their files have the right checksums, with reasons; none means
+def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, PartFile]]) -> list[tuple[Queued, str]]:
+    """The parts that cannot be read through although they have the right checksums, with reasons; none means
     that the shard is at fault.
     """
     unreadable = []
@@ -345,7 +346,7 @@ def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[
             if rows != queued.rows:
                 unreadable.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
         except MillpondError as error:
-            unreadable.append((queued, str(error.without("folder"))))
+            unreadable.append((queued, str(error.without("file"))))
         except Exception as error:
             unreadable.append((queued, str(error) or repr(error)))
     return unreadable

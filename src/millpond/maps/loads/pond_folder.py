@@ -36,13 +36,13 @@ __all__ = (
     "sweep_pond", "write_marker", "writer_folder",
 )  # fmt: skip
 
-POND_FORMAT = 4
+POND_FORMAT = 5
 """The folders of a pond and the rows of its space: it is read before any of them."""
 OLDEST_FORMAT = 3
 """The oldest format that is migrated: see `millpond/migrations.py`."""
 _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
 FOLDERS = ("writer", "parts", "shards", "snapshots", "quarantine")
-_SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*", "quarantine/*")
+_SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*")
 """The folders where files are written and folders removed; what lies deeper goes with its folder."""
 
 
@@ -103,20 +103,20 @@ class HeadNote:
     id: str
 
 
-_NOTE = JsonForm(HeadNote, format=POND_FORMAT)
+_NOTES = [JsonForm(HeadNote, format=number) for number in range(OLDEST_FORMAT, POND_FORMAT + 1)]
 
 
 def marker_of(note: HeadNote | None) -> bytes:
     """The bytes of a marker."""
-    return MARKER if note is None else _NOTE.encode(note)
+    return MARKER if note is None else _NOTES[-1].encode(note)
 
 
 def read_note(data: bytes) -> HeadNote | None:
     """The note in a marker; None when it has none, or none that can be read."""
-    try:
-        return _NOTE.decode(data)
-    except FormError:
-        return None
+    for form in _NOTES:
+        with suppress(FormError):
+            return form.decode(data)
+    return None
 
 
 def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millpond.errors import Invalid
 from millpond.maps.loads.loading import Loading
-from millpond.maps.loads.retention import expire, part_folder, part_statuses
+from millpond.maps.loads.retention import expire, part_file, part_statuses
 from millpond.maps.loads.retries import replace_part, retry_parts
 from millpond.maps.log.queue import PartStatus, Quarantined
 
@@ -29,9 +29,9 @@ class PondParts:
     def __init__(self, loading: Loading) -> None:
         self._loading = loading
 
-    def folder(self, part_id: str) -> Path | None:
-        """The folder of a part that waits, is merged now or is kept, complete; None when there is none."""
-        return part_folder(self._loading.loads, part_id)
+    def file(self, part_id: str) -> Path | None:
+        """The file of a part that waits, is merged now or is kept; None when there is none."""
+        return part_file(self._loading.loads, part_id)
 
     def quarantined(self) -> Sequence[Quarantined]:
         """The parts that were quarantined, with what was queued of them."""
@@ -59,13 +59,13 @@ class PondParts:
         with self._loading.writing():
             return retry_parts(self._loading, part_ids)
 
-    def replace(self, part_id: str, folder: Path) -> Sequence[PartStatus]:
+    def replace(self, part_id: str, file: Path) -> Sequence[PartStatus]:
         """Hand in an intact copy of a part that was quarantined, which is moved away, and take it again.
 
         Raises: `Corrupt` when the copy is damaged; `Invalid` when it is another part; else as `retry`.
         """
         with self._loading.writing():
-            return replace_part(self._loading, part_id, folder)
+            return replace_part(self._loading, part_id, file)
 
     def expire(self, before_ms: int) -> int:
         """Remove the kept parts that were merged before a time, and trim the log to what is left; how many."""

@@ -1,4 +1,4 @@
-"""Folders of a pond's parts, and the retention of merged ones.
+"""Files of a pond's parts, and the retention of merged ones.
 
 Retained parts serve a replica that was away, and what a stream reads: the log reaches back as far as
 there are parts for all its loads, and no further (`cover`).
@@ -28,9 +28,8 @@ from millpond.maps.log.queue import (
 )
 from millpond.maps.log.retained import due, forget_retained, index_retained
 from millpond.maps.model.keyspaces import QUARANTINE, RETAINED
-from millpond.stores.files import remove_tree
 
-__all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "let_go", "part_folder", "part_statuses", "tidy_up")
+__all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "let_go", "part_file", "part_statuses", "tidy_up")
 
 LOG_ENTRIES_MAX = 100_000
 """So many entries of its log a pond has that keeps no parts."""
@@ -42,17 +41,15 @@ EXPIRED_MAX = 50_000
 _position_of = attrgetter("position")
 
 
-def part_folder(loads: Loads, part: str) -> Path | None:
-    """The folder of a part that waits, is merged now, or is kept; None when there is none that is whole."""
+def part_file(loads: Loads, part: str) -> Path | None:
+    """The file of a part that waits, is merged now, or is kept; None when there is none."""
     with loads.space.read() as tx:
         row = _find(tx, part)
     if row is None:
         return None
     # It may come back from quarantine while it is looked for: that place is the first.
-    for place in reversed(loads.places.of(row)):
-        if (place / "data.mdb").exists() and (place / "manifest.json").exists():
-            return place
-    return None
+    # It may come back from quarantine while it is looked for: that place is the first.
+    return next((place for place in reversed(loads.places.of(row)) if place.exists()), None)
 
 
 def _find(tx: ReadTransaction, part: str) -> Queued | None:
@@ -132,12 +129,12 @@ def let_go(loads: Loads, parts: Sequence[Queued]) -> int:
     old = sorted(parts, key=_position_of)
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
-        # Nobody may enter a load meanwhile that finds a part here, and relies on its folder.
+        # Nobody may enter a load meanwhile that finds a part here, and relies on its file.
         with loads.alone():
             left = loads.space.write(partial(_leave, some))
             step("kept.expired")
             for part in left:
-                remove_tree(loads.places.part(part.part))
+                loads.places.part(part.part).unlink(missing_ok=True)
         gone += len(left)
     return gone
 

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
+from millpond.errors import Conflict, Invalid, NotFound, Unavailable
 from millpond.kernel.series import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
@@ -40,9 +40,9 @@ from millpond.maps.log.queue import (
     with_settings,
 )
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, QUARANTINE, RETAINED
-from millpond.maps.parts.part import verify_part
+from millpond.maps.parts.part import is_part, verify_part
 from millpond.maps.shard.shard import Shard
-from millpond.stores.files import move, remove_tree
+from millpond.stores.files import move
 
 __all__ = ("replace_part", "retry_parts")
 
@@ -75,17 +75,15 @@ def retry_parts(loading: Loading, part_ids: Sequence[str] | None) -> list[PartSt
     ]  # fmt: skip
 
 
-def replace_part(loading: Loading, part_id: str, folder: Path) -> list[PartStatus]:
+def replace_part(loading: Loading, part_id: str, file: Path) -> list[PartStatus]:
     """Hand in an intact copy of a part that was quarantined, see `PondParts.replace`."""
     loads = loading.loads
     quarantined = next((part for part in loads.queue.quarantined() if part.part == part_id), None)
     if quarantined is not None:
-        manifest = verify_part(folder)
+        manifest = verify_part(file)
         if manifest.id != part_id:
             raise Invalid("it is another part", kind="part_other", wanted=part_id, found=manifest.id)
-        target = loads.places.quarantine(quarantined)
-        remove_tree(target)
-        move(folder, target)
+        move(file, loads.places.quarantine(quarantined))
         step("retry.part_replaced")
     return retry_parts(loading, [part_id])
 
@@ -142,16 +140,12 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined], sou
     redo = loads.space.write(act)
     step("retry.entered")
     for part in redo.known:
-        remove_tree(loads.places.quarantine(part))
+        for place in (loads.places.quarantine(part), loads.places.reason(part)):
+            place.unlink(missing_ok=True)
 
 
 def _is_whole(loads: Loads, quarantined: Quarantined) -> bool:
-    try:
-        return (
-            verify_part(loads.places.quarantine(quarantined)).id == quarantined.part and quarantined.queued is not None
-        )
-    except Corrupt:
-        return False
+    return quarantined.queued is not None and is_part(loads.places.quarantine(quarantined), quarantined.part)
 
 
 def _finish_absorbed(loads: Loads, shard: Shard) -> None:

@@ -34,7 +34,7 @@ from millpond.kernel.pieces import pieces
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.log.log import ENTRIES
-from millpond.maps.log.queue import Quarantined, quarantine_folder
+from millpond.maps.log.queue import PartPlaces, Quarantined
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.model.keyspaces import ABSORBED, ALERTS, CATALOGUE, CLONED, POND_ID, QUARANTINE
@@ -377,15 +377,17 @@ def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> 
             tx.put(ABSORBED.pack(name, part.part), part.number.to_bytes(8, "big"))
         return [part for _, part in gone]
 
+    places = PartPlaces(folder)
     for part in space.write(leave):
-        remove_tree(quarantine_folder(folder, part))
+        for place in (places.quarantine(part), places.reason(part)):
+            place.unlink(missing_ok=True)
 
 
 def _clean(folder: Path, needed: set[str]) -> None:
     """Remove what belonged to what the pond was."""
     for parent in ("parts", "quarantine"):
-        for place in _visible(folder / parent):
-            remove_tree(place)
+        for place in (folder / parent).glob("[!.]*"):
+            place.unlink(missing_ok=True)
     for parent in ("shards", "snapshots"):
         for place in _visible(folder / parent):
             if place.name not in needed:

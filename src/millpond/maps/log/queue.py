@@ -46,6 +46,7 @@ __all__ = (
     "ORDER_KINDS",
     "MaintenanceOrder",
     "PartFacts",
+    "PartPlaces",
     "PartStatus",
     "Quarantined",
     "Queued",
@@ -54,7 +55,6 @@ __all__ = (
     "first_waiting",
     "maintenance_orders",
     "map_of_part",
-    "quarantine_folder",
     "forget_map",
     "forget_parts",
     "series_of",
@@ -238,9 +238,28 @@ def _read(form: JsonForm[T], row: Row) -> T:
     )  # fmt: skip
 
 
-def quarantine_folder(pond: Path, part: Queued | Quarantined) -> Path:
-    """The path at which a pond's folder holds a part that was quarantined."""
-    return pond / "quarantine" / f"{part.number:012d}-{part.map}"
+@dataclass(frozen=True, slots=True)
+class PartPlaces:
+    """The paths of parts below the folder of a pond, as `loads.py` draws them."""
+
+    folder: Path
+
+    def part(self, part: str) -> Path:
+        """Path of a part that is queued, merged now or retained."""
+        return self.folder / "parts" / part
+
+    def quarantine(self, part: Queued | Quarantined) -> Path:
+        """Path of a quarantined part."""
+        return self.folder / "quarantine" / f"{part.number:012d}-{part.map}"
+
+    def reason(self, part: Queued | Quarantined) -> Path:
+        """Path of the reason why a part was quarantined."""
+        return self.folder / "quarantine" / f"{part.number:012d}-{part.map}.json"
+
+    def of(self, queued: Queued) -> tuple[Path, ...]:
+        """The paths at which a queued or retained part may be found: taken again, where it was quarantined, too."""
+        place = self.part(queued.part)
+        return (place, self.quarantine(queued)) if queued.again else (place,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

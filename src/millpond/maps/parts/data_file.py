@@ -1,11 +1,10 @@
-"""The data file of a part: sorted tables, written in one go, and summed on the way.
+"""The data of a part, with which its file begins: sorted tables, written in one go, and summed on the way.
 
 Rows of clashing keys lie under one key of table `hashed`: LMDB itself writes those files, row by row.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import xxhash
 from millpond.arrays.byte_columns import run_ends, to_list
 from millpond.maps.shard.layouts import TableRows
 from millpond.maps.shard.tables import HASHED
-from millpond.stores.files import checksum_file, sync
+from millpond.stores.files import checksum_file
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
 from millpond.stores.lmdb.environment import open_environment
 
@@ -23,13 +22,12 @@ __all__ = ("write_data",)
 
 
 def write_data(file: Path, tables: Sequence[TableRows]) -> tuple[int, str]:
-    """Write the tables into a new file, durably; its bytes and their checksum.
+    """Write the tables into a new file, which is not synced; its bytes and their checksum.
 
     Raises: `OSError` when the disk is full.
     """
     if any(table.table == HASHED and not run_ends(table.keys).all() for table in tables):
-        _write_rows(file.parent, tables)
-        sync(file)
+        _write_rows(file, tables)
         return file.stat().st_size, checksum_file(file)
     summed = xxhash.xxh3_128()
     with file.open("xb") as target:
@@ -39,8 +37,6 @@ def write_data(file: Path, tables: Sequence[TableRows]) -> tuple[int, str]:
             target.write(chunk)
 
         size = write_environment([_bulk(table) for table in tables], put)
-        target.flush()
-        os.fsync(target.fileno())
     return size, summed.hexdigest()
 
 
@@ -49,20 +45,22 @@ def _bulk(rows: TableRows) -> BulkTable:
     return BulkTable(rows.table, keys.offsets, keys.data, values.offsets, values.data, rows.table == HASHED)
 
 
-def _write_rows(folder: Path, tables: Sequence[TableRows]) -> None:
+def _write_rows(file: Path, tables: Sequence[TableRows]) -> None:
     size = sum(len(table.keys.data) + len(table.values.data) + 64 * len(table.keys) for table in tables)
     map_bytes = 2 * size + (32 << 20)
     while True:
         try:
-            return _put_rows(folder, tables, map_bytes)
+            return _put_rows(file, tables, map_bytes)
         except lmdb.MapFullError:
             map_bytes *= 2
-            (folder / "data.mdb").unlink()
+            file.unlink()
 
 
-def _put_rows(folder: Path, tables: Sequence[TableRows], map_bytes: int) -> None:
+def _put_rows(file: Path, tables: Sequence[TableRows], map_bytes: int) -> None:
     env = open_environment(
-        lambda: lmdb.open(str(folder), map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False)
+        lambda: lmdb.open(
+            str(file), subdir=False, map_size=map_bytes, max_dbs=8, sync=False, metasync=False, lock=False
+        )
     )
     try:
         for table in tables:

@@ -1,20 +1,26 @@
-"""A part: the rows that one task brings to one map, sealed in a small LMDB environment.
+"""A part: the rows that one task brings to one map, sealed in one file.
 
-    <part>/manifest.json     what it is: id, map, layout, counts, bounds, checksums
-    <part>/data.mdb          the tables of `tables.py`, written in order
-    <part>/touched.arrow     the distinct keys (ranged maps: 16-byte ordered ranges), for the next freeze
+    data         an LMDB environment with the tables of `tables.py`, written in order
+    touched      the distinct keys (ranged maps: 16-byte ordered ranges), for the next freeze
+    manifest     what it is: id, map, layout, counts, bounds, checksums
+    tail         where in the file they lie, see `tail.py`
+
+One file, and no folder: to make an inode, or to remove one, costs more than to write a small part's bytes.
 
 Invariants:
+* LMDB reads the file where it lies: its pages are the first of it, and it looks at nothing behind its last one;
 * rows within a part are unique by address: of equal ones the later was kept, or the first where the map says
   `overwrite=False`;
 * the id depends on the map and its rows alone, so the same data loaded twice is one part;
 * rows of an aggregate are of buckets. Its salt begins with the digest of the events that they are of, and has a number
   of the place where it was sealed: the events, not the parts, are known again, see `event_digest.py`;
-* a part folder without a manifest is unfinished and never read; one with a manifest is complete and on disk.
+* a part without a tail is unfinished and never read; one with a tail that says so is complete, and on disk once who
+  sealed it has said so.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,34 +42,21 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.event_digest import digest_of, digest_salt
 from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
-from millpond.maps.parts.touched import write_touched
+from millpond.maps.parts.tail import DATA, MANIFEST, TOUCHED, Tail, damaged, read_tail, unknown_format
+from millpond.maps.parts.touched import touched_bytes
 from millpond.maps.search.rows_of_buckets import combined_rows
 from millpond.maps.shard.layouts import TableRows
 from millpond.memory_bound import memory_bound
-from millpond.stores.files import checksum_file, disk_errors, remove_tree, write_file_atomically
+from millpond.stores.files import checksum_file, disk_errors, remove_tree
 from millpond.stores.lmdb.environment import open_environment
 
 __all__ = (
-    "MANIFEST",
-    "PART_FILES",
-    "PART_FORMAT",
-    "UNSALTED_FORMAT",
-    "PartFile",
-    "PartManifest",
-    "PartWriter",
-    "open_part",
-    "parse_manifest",
-    "read_manifest",
-    "unknown_format",
-    "verify_part",
-    "ContentId",
-)
+    "PART_FORMAT", "UNSALTED_FORMAT", "ContentId", "PartFile", "PartManifest", "PartWriter", "is_part", "open_part",
+    "parse_manifest", "read_manifest", "verify_part",
+)  # fmt: skip
 
-MANIFEST = "manifest.json"
-PART_FILES = ("data.mdb", "touched.arrow", MANIFEST)
-"""The largest first."""
 PART_FORMAT = 3
-"""The files of a part, and so of the stream that it travels in."""
+"""The manifest, and what it speaks of; the file around them has a number of its own."""
 UNSALTED_FORMAT = 2
 """The format before: its manifest names no salt. What was queued in it is merged; no part of it is accepted."""
 _Scalar: TypeAlias = str | int | float | bool
@@ -108,98 +101,94 @@ _MANIFEST = JsonForm(PartManifest)
 class PartFile:
     """A sealed part and where it lies."""
 
-    folder: str
+    file: Path
     manifest: PartManifest
 
 
-def read_manifest(folder: Path) -> PartManifest:
-    """The manifest of a part folder.
+def read_manifest(file: Path) -> PartManifest:
+    """The manifest of a part.
 
-    Raises: `Corrupt` when it is missing or not understood.
+    Raises: `Corrupt` when the file is missing, is no whole part or is not understood.
     """
-    try:
-        text = (folder / MANIFEST).read_bytes()
-    except OSError as error:
-        raise Corrupt(
-            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder,
-            reason=error.strerror,
-        ) from error  # fmt: skip
-    return parse_manifest(text, folder)
+    return _read(file)[1]
 
 
-def parse_manifest(text: bytes, folder: Path | str) -> PartManifest:
-    """The manifest that a text is; errors name the folder in which it lies, or will.
+def _read(file: Path) -> tuple[Tail, PartManifest]:
+    tail, text = read_tail(file)
+    manifest = parse_manifest(text, file)
+    if tail.data_bytes != manifest.data_bytes:
+        raise damaged(file, DATA, found=tail.data_bytes, wanted=manifest.data_bytes)
+    return tail, manifest
+
+
+def parse_manifest(text: bytes, file: Path | str) -> PartManifest:
+    """The manifest that a text is; errors name the file in which it lies, or will.
 
     Raises: `Corrupt` when it is damaged or not understood.
     """
     try:
         number = format_of(text)
         if number not in (PART_FORMAT, UNSALTED_FORMAT):
-            raise unknown_format(folder, number)
+            raise unknown_format(file, number, PART_FORMAT)
         payload = parse_object(text)
         stated = payload.pop("checksum", None)
         manifest = _MANIFEST.build(payload)
     except (FormError, RecursionError) as error:
         raise Corrupt(
-            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=error
-        ) from error
+            "the part's manifest cannot be read", kind="part_manifest", piece=MANIFEST, file=file, reason=error
+        ) from error  # fmt: skip
     actual = _checksum(payload)
     if actual != stated:
-        raise _damaged(folder, MANIFEST, actual, stated)
+        raise damaged(file, MANIFEST, found=actual, wanted=stated)
     return manifest
 
 
-def _damaged(folder: Path | str, name: str, actual: str, expected: object) -> Corrupt:
-    # The file is named within its part, which moves: a reason that is stored leaves the folder out.
-    return Corrupt(
-        "a file of the part is damaged", kind="part_damaged", file=name, folder=folder, found=actual, wanted=expected
-    )
-
-
-def unknown_format(folder: Path | str, stored: object) -> Corrupt:
-    """The error of a part that another version wrote."""
-    return Corrupt(
-        "the part has a format this version does not know", kind="part_format", file=MANIFEST, folder=folder,
-        found=stored, known=PART_FORMAT,
-        hint="write it anew with this version, or load it with the version that wrote it",
-    )  # fmt: skip
+def is_part(file: Path, id_: str) -> bool:
+    """True when a file has this part, as it was sealed."""
+    try:
+        return verify_part(file).id == id_
+    except Corrupt:
+        return False
 
 
 def _checksum(payload: dict[str, Any]) -> str:
     return xxhash.xxh3_128_hexdigest(stable_json(payload))
 
 
-def verify_part(folder: Path) -> PartManifest:
-    """Check a part's files against its manifest.
+def verify_part(file: Path) -> PartManifest:
+    """Compare a part with the checksums of its manifest.
 
-    Raises: `Corrupt` naming the file that is damaged.
+    Raises: `Corrupt` naming the piece that is damaged.
     """
-    manifest = read_manifest(folder)
-    for name, stated in (("data.mdb", manifest.data_checksum), ("touched.arrow", manifest.touched_checksum)):
+    tail, manifest = _read(file)
+    for piece, start, stop, stated in (
+        (DATA, 0, tail.data_bytes, manifest.data_checksum),
+        (TOUCHED, tail.data_bytes, tail.manifest_start, manifest.touched_checksum),
+    ):  # fmt: skip
         try:
-            actual = checksum_file(folder / name)
-        except FileNotFoundError as error:
-            raise Corrupt(
-                "a file of the part is missing", kind="part_file_missing", file=name, folder=folder
-            ) from error
+            actual = checksum_file(file, start, stop)
+        except FileNotFoundError as error:  # it was moved meanwhile
+            raise Corrupt("the part's file is missing", kind="part_file_missing", file=file) from error
         if actual != stated:
-            raise _damaged(folder, name, actual, stated)
+            raise damaged(file, piece, found=actual, wanted=stated)
     return manifest
 
 
 @contextmanager
-def open_part(folder: Path) -> Iterator[lmdb.Environment]:
+def open_part(file: Path) -> Iterator[lmdb.Environment]:
     """The part's environment, to read.
 
     Raises: `Corrupt` naming the file when LMDB refuses it.
     """
     try:
-        env = open_environment(lambda: lmdb.open(str(folder), readonly=True, lock=False, max_dbs=8, readahead=True))
+        env = open_environment(
+            lambda: lmdb.open(str(file), subdir=False, readonly=True, lock=False, max_dbs=8, readahead=True)
+        )
     except lmdb.Error as error:
-        reason = str(error).removeprefix(f"{folder}: ")
+        reason = str(error).removeprefix(f"{file}: ")
         raise Corrupt(
-            "the part cannot be opened", kind="part_damaged", file="data.mdb", folder=folder, reason=reason
-        ) from error
+            "the part cannot be opened", kind="part_damaged", piece=DATA, file=file, reason=reason
+        ) from error  # fmt: skip
     try:
         yield env
     finally:
@@ -274,30 +263,32 @@ class PartWriter:
             self._sealed.append(_seal(self.definition, batches[0], place, self.source, salt))
 
 
-def _seal(definition: MapDefinition, rows: pa.RecordBatch, folder: Path, source: str, salt: str) -> PartFile:
+def _seal(definition: MapDefinition, rows: pa.RecordBatch, file: Path, source: str, salt: str) -> PartFile:
     """Write one part from canonical rows in their order of arrival."""
-    folder.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     if definition.aggregation is not None:
         rows = combined_rows(definition, rows)
     sealed = part_rows_of(definition, rows)
-    data_bytes, data_checksum = write_data(folder / "data.mdb", sealed.tables)
+    data_bytes, data_checksum = write_data(file, sealed.tables)
     step("part.data_written")
-    write_touched(folder, sealed.touched)
-    longs = _bounds(definition, rows)
+    touched, longs = touched_bytes(sealed.touched), _bounds(definition, rows)
     manifest = PartManifest(
         format=PART_FORMAT, id=_id_of(definition, sealed.tables, salt), map=definition.name,
         incarnation=definition.incarnation, definition=definition.to_dict(), rows=sealed.count,
         tables={table.table: len(table.keys) for table in sealed.tables}, least=longs[0], greatest=longs[1],
         longest_session=_longest(definition, rows), source=source,
         data_bytes=data_bytes, data_checksum=data_checksum,
-        touched_checksum=checksum_file(folder / "touched.arrow"), salt=salt,
+        touched_checksum=xxhash.xxh3_128_hexdigest(touched), salt=salt,
     )  # fmt: skip
     payload = _MANIFEST.plain(manifest)
     signed = to_json({**payload, "checksum": _checksum(payload)}, indent=1)
-    # The folder's own name need not be durable: who adopts the part moves it, and makes the new name so.
-    write_file_atomically(folder / MANIFEST, signed)
+    with file.open("ab") as target:
+        target.writelines((touched, signed, Tail(data_bytes, len(touched), len(signed)).pack()))
+        target.flush()
+        os.fsync(target.fileno())
+    # The file's own name need not be durable: who adopts the part moves it, and makes the new name so.
     step("part.sealed")
-    return PartFile(str(folder), manifest)
+    return PartFile(file, manifest)
 
 
 def _bounds(definition: MapDefinition, rows: pa.RecordBatch) -> tuple[list[int] | None, list[int] | None]:

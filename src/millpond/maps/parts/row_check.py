@@ -72,7 +72,7 @@ def _ranges_of(keys: Bytes) -> _Spans:
 
 
 def _ordered_ranges(longs: list[I64]) -> _Spans:
-    """Ranges in the form in which `touched.arrow` names them, where the table has another."""
+    """Ranges in the form in which `touched` names them, where the table has another."""
     data = np.stack([ordered_long(column) for column in longs[:2]], axis=1).astype(">u8").reshape(-1).view(np.uint8)
     starts = np.arange(len(longs[0])) * 16
     return _Spans(data, starts, starts + 16)

@@ -1,17 +1,17 @@
-"""The stream of a part: its three files one after another, as it travels from a writer to a node and between nodes.
+"""The stream of a part: the pieces of its file in another order, as it travels from writers to nodes and between nodes.
 
     0       8 bytes   `MPPART` and the number of the format, 2 bytes
-    8       8 bytes   the size of `manifest.json`; all numbers are little-endian
-    16      8 bytes   the size of `touched.arrow`
-    24      8 bytes   the size of `data.mdb`
-    32                the bytes of these files, in this order, without gaps
+    8       8 bytes   the size of the manifest; all numbers are little-endian
+    16      8 bytes   the size of `touched`
+    24      8 bytes   the size of `data`
+    32                the bytes of manifest, touched and data, in this order, without gaps
 
 The first 32 bytes and the manifest are the *head*: who has it knows which part it is, of which map, and how much is to
-come. The checksum of the manifest names the stream, because the manifest holds the checksums of the other two files.
+come. The checksum of the manifest names the stream, because the manifest holds the checksums of the other two pieces.
 
 Invariants:
 * the bytes depend on the part alone, wherever it lies, so a stream may be continued at any byte, from any node;
-* no name and no path travels: a stream brings three files, and nothing else;
+* no name and no path travels: a stream brings one part, and nothing else;
 * a head is refused when its sizes are not those of its manifest, or when the manifest does not fit its own checksum.
 """
 
@@ -25,20 +25,13 @@ from pathlib import Path
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
-from millpond.maps.parts.part import MANIFEST, PartManifest, parse_manifest
+from millpond.maps.parts.part import PartManifest, parse_manifest
+from millpond.maps.parts.tail import DATA, damaged, read_tail
 
 __all__ = (
-    "HEAD_BYTES_MAX",
-    "MANIFEST_BYTES_MAX",
-    "MEDIA_TYPE",
-    "PART_BYTES_MAX",
-    "Head",
-    "PartStream",
-    "check_part_size",
-    "head_of",
-    "parse_head",
-    "split_streams",
-)
+    "HEAD_BYTES_MAX", "MEDIA_TYPE", "PART_BYTES_MAX", "Head", "PartStream", "check_part_size",
+    "parse_head", "read_head", "split_streams",
+)  # fmt: skip
 
 MEDIA_TYPE = "application/vnd.millpond.part"
 """One stream; with a load, several, one after another."""
@@ -65,12 +58,12 @@ class Head:
 
     @property
     def size(self) -> int:
-        """The offset at which `touched.arrow` begins."""
+        """The offset at which `touched` begins."""
         return _HEADER.size + len(self.text)
 
     @property
     def data_start(self) -> int:
-        """The offset at which `data.mdb` begins."""
+        """The offset at which `data` begins."""
         return self.size + self.touched_bytes
 
     @property
@@ -79,19 +72,19 @@ class Head:
         return self.data_start + self.manifest.data_bytes
 
 
-def parse_head(data: bytes | bytearray | memoryview, folder: Path | str) -> Head | None:
-    """The head with which a stream begins; None while too few bytes of it have come. Errors name the folder.
+def parse_head(data: bytes | bytearray | memoryview, file: Path | str) -> Head | None:
+    """The head with which a stream begins; None while too few bytes of it have come. Errors name the file.
 
     Raises: `Corrupt` when it is no stream of a part, `Invalid` when its manifest is too large.
     """
     begun = bytes(data[: len(_MAGIC)])
     if begun.startswith(_ZIP_MAGIC):
         raise Corrupt(
-            "a part is not taken as a zip", kind="part_zipped", folder=folder,
+            "a part is not taken as a zip", kind="part_zipped", file=file,
             hint="send its stream, which docs/format/pond.md describes: 'millpond load' of this version does so",
         )  # fmt: skip
     if begun != _MAGIC[: len(begun)]:
-        raise Corrupt("these bytes are no part", kind="part_stream", folder=folder, hint="send the stream of a part")
+        raise Corrupt("these bytes are no part", kind="part_stream", file=file, hint="send the stream of a part")
     if len(data) < _HEADER.size:
         return None
     _, text_bytes, touched_bytes, data_bytes = _HEADER.unpack_from(data)
@@ -103,13 +96,7 @@ def parse_head(data: bytes | bytearray | memoryview, folder: Path | str) -> Head
     if len(data) < _HEADER.size + text_bytes:
         return None
     text = bytes(data[_HEADER.size : _HEADER.size + text_bytes])
-    head = head_of(text, touched_bytes, folder)
-    if head.manifest.data_bytes != data_bytes:
-        raise Corrupt(
-            "the part is not as large as its manifest says", kind="part_damaged", file="data.mdb", folder=folder,
-            found=data_bytes, wanted=head.manifest.data_bytes,
-        )  # fmt: skip
-    return head
+    return _head_of(text, touched_bytes, data_bytes, file)
 
 
 def split_streams(body: memoryview) -> list[tuple[Head, memoryview]]:
@@ -141,36 +128,34 @@ def check_part_size(size: int, bytes_max: int) -> None:
         )  # fmt: skip
 
 
-def head_of(text: bytes, touched_bytes: int, folder: Path | str) -> Head:
-    """The head of a part with this manifest, which lies in a folder, or will.
+def _head_of(text: bytes, touched_bytes: int, data_bytes: int, file: Path | str) -> Head:
+    manifest = parse_manifest(text, file)
+    if manifest.data_bytes != data_bytes:
+        raise damaged(file, DATA, found=data_bytes, wanted=manifest.data_bytes)
+    return Head(manifest, text, touched_bytes, xxhash.xxh3_128_hexdigest(text))
 
-    Raises: `Corrupt` when the manifest is damaged or not understood.
+
+def read_head(file: Path, *, whole: bool = True) -> tuple[Head, int]:
+    """The head of the part in a file, and how much of the stream has come: all, unless one is wanted that is not
+    `whole`.
+
+    Raises: `Corrupt` when the file is missing or damaged, or not understood.
     """
-    return Head(parse_manifest(text, folder), text, touched_bytes, xxhash.xxh3_128_hexdigest(text))
+    tail, text = read_tail(file, whole=whole)
+    head = _head_of(text, tail.touched_bytes, tail.data_bytes, file)
+    return head, head.total - tail.missing
 
 
 class PartStream:
-    """The stream of a part that lies in a folder."""
+    """The stream of a part."""
 
-    def __init__(self, folder: Path) -> None:
-        """Read the manifest and the sizes of the other files.
+    def __init__(self, file: Path) -> None:
+        """Read the head of the part in a file.
 
-        Raises: `Corrupt` when a file of the part is missing or has another size than the manifest says.
+        Raises: as `read_head`.
         """
-        self.folder = folder
-        try:
-            text = (folder / MANIFEST).read_bytes()
-            touched_bytes, data_bytes = ((folder / name).stat().st_size for name in ("touched.arrow", "data.mdb"))
-        except FileNotFoundError as error:
-            raise Corrupt(
-                "a file of the part is missing", kind="part_file_missing", file=Path(error.filename).name, folder=folder
-            ) from None
-        self.head = head_of(text, touched_bytes, folder)
-        if data_bytes != self.head.manifest.data_bytes:
-            raise Corrupt(
-                "a file of the part is damaged", kind="part_damaged", file="data.mdb", folder=folder,
-                bytes=data_bytes, wanted=self.head.manifest.data_bytes,
-            )  # fmt: skip
+        self.file = file
+        self.head, _ = read_head(file)
 
     @property
     def size(self) -> int:
@@ -186,25 +171,19 @@ class PartStream:
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """The bytes `[start, stop)`, in large chunks.
 
-        Raises: `Corrupt` when a file ends early; `FileNotFoundError` when the part was moved meanwhile.
+        Raises: `Corrupt` when the file ends early; `FileNotFoundError` when the part was moved before the first one.
         """
         head, stop = self.head, self.size if stop is None else min(stop, self.size)
-        if start < min(head.size, stop):
-            yield self.start[start:stop]
-        for name, begin, end in (
-            ("touched.arrow", head.size, head.data_start), ("data.mdb", head.data_start, head.total),
-        ):  # fmt: skip
-            first, last = max(start, begin), min(stop, end)
-            if first < last:
-                yield from _read(self.folder / name, first - begin, last - begin)
-
-
-def _read(file: Path, start: int, stop: int) -> Iterator[bytes]:
-    with file.open("rb", buffering=0) as source:
-        source.seek(start)
-        while start < stop:
-            chunk = source.read(min(_CHUNK_BYTES, stop - start))
-            if not chunk:
-                raise Corrupt("a file of the part ends early", kind="part_damaged", file=file.name, folder=file.parent)
-            yield chunk
-            start += len(chunk)
+        with self.file.open("rb", buffering=0) as source:
+            if start < min(head.size, stop):
+                yield self.start[start:stop]
+            pieces = ((head.size, head.data_start, head.manifest.data_bytes), (head.data_start, head.total, 0))
+            for begin, end, place in pieces:
+                at, last = max(start, begin), min(stop, end)
+                source.seek(place + at - begin)
+                while at < last:
+                    chunk = source.read(min(_CHUNK_BYTES, last - at))
+                    if not chunk:
+                        raise damaged(self.file, DATA, reason="it ends early")
+                    yield chunk
+                    at += len(chunk)

@@ -1,4 +1,4 @@
-"""The keys of a part, each once: `touched.arrow`, an Arrow file of one batch, one column `key`, not compressed.
+"""The keys of a part, each once: an Arrow file within its own, of one batch, one column `key`, not compressed.
 
     "ARROW1\\0\\0" ─ schema ─ batch ─ end of the stream ─ footer ─ "ARROW1"
 
@@ -18,40 +18,38 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.arrays.arrow_sizes import declared_sizes
-from millpond.errors import Corrupt, MillpondError
-from millpond.stores.files import sync
+from millpond.errors import MillpondError
+from millpond.maps.parts.tail import TOUCHED, damaged, parse_tail
 
-__all__ = ("KEYS_MAX", "TOUCHED_FILE", "read_touched", "write_touched")
+__all__ = ("KEYS_MAX", "read_touched", "touched_bytes")
 
-TOUCHED_FILE = "touched.arrow"
 KEYS_MAX = 8_000_000
 """As many as a part may have rows."""
 _MAGIC = b"ARROW1\0\0"
 _SCHEMA = pa.schema([pa.field("key", pa.binary())])
 
 
-def write_touched(folder: Path, keys: pa.Array) -> None:
-    """Write the keys of a part, durably."""
-    file = folder / TOUCHED_FILE
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+def touched_bytes(keys: pa.Array) -> memoryview:
+    """The file of the keys of a part."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _SCHEMA) as writer:
         writer.write_batch(pa.record_batch([keys], schema=_SCHEMA))
-    sync(file)
+    return memoryview(sink.getvalue())
 
 
-def read_touched(folder: Path) -> pa.Array:
+def read_touched(file: Path) -> pa.Array:
     """The keys of a part, none of them null; they lie where the file is mapped.
 
     Raises: `Corrupt`, kind `part_damaged`.
     """
-    file = folder / TOUCHED_FILE
     try:
         with pa.memory_map(str(file)) as source:
-            return _keys(source.read_buffer())
+            mapped = source.read_buffer()
+        tail = parse_tail(memoryview(mapped), mapped.size, file)
+        return _keys(mapped[tail.data_bytes : tail.manifest_start])
     except (pa.ArrowException, OSError, ValueError, IndexError, KeyError, MillpondError) as error:
         reason = error.values.get("reason", error.message) if isinstance(error, MillpondError) else error
-        raise Corrupt(
-            "a file of the part is damaged", kind="part_damaged", file=file.name, folder=folder, reason=str(reason)
-        ) from error
+        raise damaged(file, TOUCHED, reason=str(reason)) from error
 
 
 def _keys(data: pa.Buffer) -> pa.Array:

@@ -1,10 +1,10 @@
 """Validating a part: it comes from a writer, and is merged on every node, so it is trusted only after this.
 
-    structure      LMDB can read `data.mdb` and write on in it: `stores/lmdb/page_check.py`
+    structure      LMDB can read the data and write on in it: `stores/lmdb/page_check.py`
     rows           each is a row of the map, in its one form: `row_check.py`
     id             it is made of these rows, and of no others
     buckets        those of an aggregate are such as events make
-    touched.arrow  names the keys of these rows, each once
+    touched        names the keys of these rows, each once
     manifest       its counts and bounds are those of the rows
 
 Without the third, a writer of one map could use up the id of a part of another, whose load would then seem to be there.
@@ -39,9 +39,10 @@ from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.event_digest import digest_and_salt
 from millpond.maps.model.rolled_up import shown_starts
 from millpond.maps.model.sketches import is_sound
-from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, ContentId, PartManifest, open_part
+from millpond.maps.parts.part import PART_FORMAT, PART_ROWS_MAX, ContentId, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
-from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
+from millpond.maps.parts.tail import DATA, TOUCHED, damaged, read_tail
+from millpond.maps.parts.touched import read_touched
 from millpond.maps.search.combining import fields_of
 from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.row_batches import column_of
@@ -58,40 +59,40 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 
-def validate_part(folder: Path, manifest: PartManifest, definition: MapDefinition) -> None:
-    """Check what a part of a map holds, see above; its files have the checksums of its manifest.
+def validate_part(file: Path, manifest: PartManifest, definition: MapDefinition) -> None:
+    """Check what a part of a map holds, see above; it has the checksums of its manifest.
 
     Raises: `Corrupt`, kind `part_damaged`, `part_rows`, `part_manifest` or `part_other`.
     """
-    definition = _check_manifest(folder, manifest, definition)
+    definition = _check_manifest(file, manifest, definition)
     tables = row_tables(definition)
-    file = check_file(folder / "data.mdb", {table: table == HASHED for table in tables})
-    _same(folder, "tables", {table.name: table.rows for table in file.tables}, manifest.tables)
+    checked = check_file(file, manifest.data_bytes, {table: table == HASHED for table in tables})
+    _same(file, "tables", {table.name: table.rows for table in checked.tables}, manifest.tables)
     content = _Found(definition, manifest)
-    ordered = {table.name: table for table in file.tables}
+    ordered = {table.name: table for table in checked.tables}
     for name in manifest.tables:
-        content.read(folder, file, ordered[name])
-    _same(folder, "rows", content.rows, manifest.rows)
-    _same(folder, "least", content.least, manifest.least)
-    _same(folder, "greatest", content.greatest, manifest.greatest)
-    _same(folder, "longest_session", content.longest, manifest.longest_session)
+        content.read(file, checked, ordered[name])
+    _same(file, "rows", content.rows, manifest.rows)
+    _same(file, "least", content.least, manifest.least)
+    _same(file, "greatest", content.greatest, manifest.greatest)
+    _same(file, "longest_session", content.longest, manifest.longest_session)
     if manifest.format == PART_FORMAT and content.id.hexdigest() != manifest.id:
         raise Corrupt(
             "the part has an id that its rows do not make", kind="part_other", part=manifest.id, map=manifest.map,
             found=content.id.hexdigest(), hint="seal its rows again",
         )  # fmt: skip
-    _check_touched(folder, content.key_hashes)
+    _check_touched(file, content.key_hashes)
 
 
-def _same(folder: Path, name: str, actual: object, stated: object) -> None:
+def _same(file: Path, name: str, actual: object, stated: object) -> None:
     if actual != stated:
         raise Corrupt(
-            "the part's manifest states what its rows are not", kind="part_manifest", file=MANIFEST, folder=folder,
+            "the part's manifest states what its rows are not", kind="part_manifest", file=file,
             field=name, stated=stated, found=actual,
         )  # fmt: skip
 
 
-def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinition) -> MapDefinition:
+def _check_manifest(file: Path, manifest: PartManifest, definition: MapDefinition) -> MapDefinition:
     """Check what can be checked before any row is read; the definition that the rows were written under.
 
     The fields of a layered map may have changed since.
@@ -105,25 +106,23 @@ def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinit
             alike = replace(definition, value=written.value) if layered and definition.value else definition
             sound = written.same_shape(alike) and written.incarnation == definition.incarnation
     except (MillpondError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Corrupt(
-            "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=error
-        ) from error
-    _same(folder, "map", definition.name, manifest.map)
-    _same(folder, "incarnation", definition.incarnation, manifest.incarnation)
+        raise Corrupt("the part's manifest cannot be read", kind="part_manifest", file=file, reason=error) from error
+    _same(file, "map", definition.name, manifest.map)
+    _same(file, "incarnation", definition.incarnation, manifest.incarnation)
     if not sound:
         raise Corrupt(
-            "the part was written for a map of another shape", kind="part_manifest", file=MANIFEST, folder=folder,
+            "the part was written for a map of another shape", kind="part_manifest", file=file,
             map=definition.name,
         )  # fmt: skip
-    _same(folder, "data_bytes", (folder / "data.mdb").stat().st_size, manifest.data_bytes)
+    _same(file, "data_bytes", read_tail(file)[0].data_bytes, manifest.data_bytes)
     if written.aggregation is not None and digest_and_salt(manifest.salt) is None:
         raise Corrupt(
-            "the part does not say which events it is of", kind="part_manifest", file=MANIFEST, folder=folder,
+            "the part does not say which events it is of", kind="part_manifest", file=file,
             salt=manifest.salt, hint="seal its rows again",
         )  # fmt: skip
     if not 0 < manifest.rows <= ROWS_MAX:
         raise Corrupt(
-            "the part has no rows, or too many", kind="part_manifest", file=MANIFEST, folder=folder,
+            "the part has no rows, or too many", kind="part_manifest", file=file,
             rows=manifest.rows, rows_max=ROWS_MAX,
         )  # fmt: skip
     return written
@@ -145,24 +144,24 @@ class _Found:
     def __post_init__(self) -> None:
         self.id = ContentId(self.definition, self.manifest.salt)
 
-    def read(self, folder: Path, file: CheckedFile, table: CheckedTable) -> None:
+    def read(self, file: Path, checked: CheckedFile, table: CheckedTable) -> None:
         self.rows += table.rows
         self.id.begin_table(table.name, table.rows)
         if not table.rows:
-            raise Corrupt("a table of the part is empty", kind="part_damaged", file="data.mdb", folder=folder)
+            raise damaged(file, DATA, reason=f"table {table.name} is empty")
         check = RowCheck(self.definition, table.name)
         if table.several:
-            self._add_columns(check, *_by_cursor(folder, table))
+            self._add_columns(check, *_by_cursor(file, table))
             return
         self.id.add(table.key_offsets)
         for start, stop in _pieces(table.key_offsets):
-            self.id.add(file.keys(table, start, stop)[1])
+            self.id.add(checked.keys(table, start, stop)[1])
         self.id.add(table.value_offsets)
         for start, stop in _pieces(table.key_offsets + table.value_offsets):
             # The last row of the piece before shows how the first one of this follows it.
             repeated = int(start > 0)
-            keys = Bytes(*file.keys(table, start - repeated, stop))
-            values = Bytes(*file.values(table, start - repeated, stop))
+            keys = Bytes(*checked.keys(table, start - repeated, stop))
+            values = Bytes(*checked.values(table, start - repeated, stop))
             self.id.add(values.data[values.offsets[repeated] :])
             self._check(check, keys, values, repeated)
 
@@ -196,27 +195,24 @@ def _pieces(offsets: I64) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _by_cursor(folder: Path, table: CheckedTable) -> tuple[Bytes, Bytes]:
+def _by_cursor(file: Path, table: CheckedTable) -> tuple[Bytes, Bytes]:
     """The columns of a table whose structure was checked, by LMDB's own cursor."""
-    with open_part(folder) as env:
+    with open_part(file) as env:
         db = env.open_db(table.name.encode(), create=False)
         with env.begin(db=db) as tx:
             keys, values = zip(*tx.cursor(), strict=True)
     return column_of(keys), column_of(values)
 
 
-def _check_touched(folder: Path, pieces: list[U64]) -> None:
-    """Check that `touched.arrow` names the keys with these hashes, each once, in any order."""
+def _check_touched(file: Path, pieces: list[U64]) -> None:
+    """Check that `touched` names the keys with these hashes, each once, in any order."""
     expected = np.concatenate(pieces)
-    hashes = hash_keys(read_touched(folder))
+    hashes = hash_keys(read_touched(file))
     if np.array_equal(hashes, expected):
         return
     # Rows of several tables, or of clashing keys, are not in the order of their keys.
     if not np.array_equal(np.sort(hashes), np.unique(expected)):
-        raise Corrupt(
-            "a file of the part is damaged", kind="part_damaged", file=TOUCHED_FILE, folder=folder,
-            reason="it does not name the keys of the rows, each once",
-        )  # fmt: skip
+        raise damaged(file, TOUCHED, reason="it does not name the keys of the rows, each once")
 
 
 def _check_buckets(definition: MapDefinition, rows: pa.RecordBatch) -> None:

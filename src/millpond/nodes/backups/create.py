@@ -48,6 +48,7 @@ from millpond.nodes.backups.layout import (
     file_name,
     list_backups,
     log_entries,
+    part_name,
     stored_objects,
     write_backup,
     write_entries,
@@ -55,7 +56,6 @@ from millpond.nodes.backups.layout import (
 )
 from millpond.nodes.backups.lease import PlaceLease, leased
 from millpond.nodes.backups.stored_layers import store_layers
-from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.nodes.replication.source import BackupSource, ObjectFile, ShardFile, SpaceFile, StreamFile
 from millpond.stores.files import checksum_file
@@ -330,7 +330,7 @@ class _Creation:
 
     def _store_part(self, part_id: str) -> None:
         self._lease.extend()
-        if has_part(self._place, part_id):
+        if self._place.exists(part_name(part_id)):
             self._reused(1, 0)
             return
         self._put(part_name(part_id), self._source.fetch(StreamFile(part_id), self._scratch / "part").file)

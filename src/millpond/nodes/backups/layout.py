@@ -3,7 +3,7 @@
     backups/<id>.json         one backup: the names of all that belongs to it. Written last
     files/<xxh3_128>          a shard, the state of a space, the quarantined parts, some entries of the log, some rows
                               that only the folder has, an object of a repository, the list of these
-    parts/<part id>.part      a part that entries of the log bring, see `stored_parts.py`
+    parts/<part id>.part      a part that entries of the log bring: the stream in which it travels between nodes
     maps/<map>.<incarnation>/…  the layers of a map, see `stored_layers.py`
     current.json              the creation or the clean-up that is at work, see `lease.py`
 
@@ -37,6 +37,9 @@ from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, par
 from millpond.kernel.pieces import pieces
 from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
+from millpond.maps.parts.part import PartManifest
+from millpond.maps.parts.partial import PartialPart
+from millpond.maps.parts.stream import PART_BYTES_MAX, Head, check_part_size
 from millpond.stores.files import disk_errors, whole_file
 from millpond.stores.objects import FolderObjects, Objects, ObjectStore, open_objects
 from millpond.stores.objects.bringing import object_chunks
@@ -47,13 +50,16 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
-    "backup_id", "fetch_object", "file_name", "find_backup", "list_backups", "log_entries", "newest_backup",
-    "open_place", "stored_chunks", "stored_objects", "write_backup", "write_entries", "write_objects",
+    "backup_id", "fetch_object", "fetch_part", "file_name", "find_backup", "list_backups", "log_entries",
+    "newest_backup", "open_place", "part_name", "stored_chunks", "stored_objects", "write_backup", "write_entries",
+    "write_objects",
 )  # fmt: skip
 
 BACKUP_FORMAT = 6
 """The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
 READ_BYTES = 8 << 20
+OLDEST_FORMAT = 3
+"""The oldest format that is read: before it, parts were zips."""
 _FOLDER = "backups"
 
 
@@ -142,9 +148,9 @@ class Backup:
 
 
 _FORM = JsonForm(Backup, format=BACKUP_FORMAT)
-_EARLIER = {number: JsonForm(Backup, format=number) for number in range(1, BACKUP_FORMAT)}
+_EARLIER = {number: JsonForm(Backup, format=number) for number in range(OLDEST_FORMAT, BACKUP_FORMAT)}
 """Forms of earlier formats, which are read: up to 5 maps that only commits and branches have are left out, up to 4 the
-list of objects is one file, up to 2 parts are zips, and in format 1 there are maps alone."""
+list of objects is one file."""
 
 
 def backup_id(created_ms: int, position: int) -> str:
@@ -343,3 +349,32 @@ def log_entries(place: Objects, backup: Backup, scratch: Path, after: int = 0) -
                 expected = entry.position + 1
                 if entry.position > after:
                     yield entry
+
+
+def part_name(part_id: str) -> str:
+    """The object that a part is stored as."""
+    return f"parts/{part_id}.part"
+
+
+def fetch_part(place: Objects, part_id: str, file: Path, bytes_max: int = PART_BYTES_MAX) -> PartManifest:
+    """Fetch a part into a file, checked; there is no file when it raises.
+
+    Raises: `NotFound`; `Corrupt` when it is damaged, or another part; `Invalid` when it is too large.
+    """
+
+    def admit(head: Head) -> None:
+        if head.manifest.id != part_id:
+            raise Corrupt(
+                "the backup holds another part under this name", kind="part_other", backup=place.where, wanted=part_id,
+                found=head.manifest.id,
+            )  # fmt: skip
+        check_part_size(head.total, bytes_max)
+
+    received = PartialPart(file, admit)
+    try:
+        for chunk in object_chunks(place, part_name(part_id)):
+            received.write([chunk])
+        return received.seal()
+    except BaseException:
+        received.remove()
+        raise

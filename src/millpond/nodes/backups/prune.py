@@ -13,17 +13,17 @@ from millpond.kernel.steps import step
 from millpond.nodes.backups.layout import (
     Backup,
     StoredFile,
+    fetch_part,
     file_name,
     list_backups,
     log_entries,
+    part_name,
     stored_chunks,
     stored_objects,
 )
 from millpond.nodes.backups.lease import leased
 from millpond.nodes.backups.stored_layers import LAYERS_FOLDER, check_layers, layer_files
-from millpond.nodes.backups.stored_parts import fetch_stored_part, part_names
 from millpond.nodes.replication.part_sources import part_ids
-from millpond.stores.files import remove_tree
 from millpond.stores.objects import Objects, ObjectStore
 from millpond.stores.objects.bringing import bring
 
@@ -72,9 +72,8 @@ def check_backup(
 
 
 def _part_problems(place: Objects, part_id: str, scratch: Path, advance: Callable[[int], object]) -> Iterator[str]:
-    remove_tree(scratch / "part")
     try:
-        advance(fetch_stored_part(place, part_id, scratch / "part").data_bytes)
+        advance(fetch_part(place, part_id, scratch / "part").data_bytes)
     except (NotFound, Corrupt, Invalid) as error:
         yield f"parts/{part_id}: {error.message}"
 
@@ -114,4 +113,4 @@ def _names(place: Objects, backup: Backup, scratch: Path) -> Iterator[str]:
     yield from (file_name(stored.file) for stored in stored_objects(place, backup, scratch))
     yield from layer_files(place, backup)
     for entry in log_entries(place, backup, scratch):
-        yield from (name for part_id in part_ids([entry]) for name in part_names(part_id))
+        yield from map(part_name, part_ids([entry]))

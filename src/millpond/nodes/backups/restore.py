@@ -30,13 +30,13 @@ from millpond.nodes.backups.layout import (
     Backup,
     StoredObject,
     fetch_object,
+    fetch_part,
     file_name,
     log_entries,
     stored_chunks,
     stored_objects,
 )
 from millpond.nodes.backups.stored_layers import restore_layers
-from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.nodes.folder_content import objects_folder
 from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources
@@ -182,9 +182,9 @@ class BackupPeer:
             )  # fmt: skip
         return LogPage(entries, (entries[-1].position, entries[-1].chain))
 
-    def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
+    def fetch_part(self, part_id: str, file: Path, bytes_max: int) -> PartManifest:
         """Fetch a part, checked."""
-        return fetch_stored_part(self._place, part_id, folder, bytes_max)
+        return fetch_part(self._place, part_id, file, bytes_max)
 
     def fetch(self, source: PondFile, target: Path) -> Fetched:
         """Fetch a file that a clone wants.

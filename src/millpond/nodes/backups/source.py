@@ -75,12 +75,12 @@ class FolderSource:
         return Fetched(target, {}, target.stat().st_size)
 
     def _write_stream(self, part_id: str, target: Path) -> None:
-        folder = self._pond.parts.folder(part_id)
-        if folder is None:
+        file = self._pond.parts.file(part_id)
+        if file is None:
             raise _no_part(part_id)
         try:
             with disk_errors(target), target.open("wb") as sink:
-                sink.writelines(PartStream(folder).chunks())
+                sink.writelines(PartStream(file).chunks())
         except FileNotFoundError as error:
             raise _no_part(part_id) from error
 

@@ -1,7 +1,7 @@
 """Sources of the parts that other nodes entered: this node's own uploads, else a peer.
 
-fetched/<part id>.<checksum>.partial/   parts on their way, see `client/transfer.py`
-fetched/<part id>/                      parts that came whole and were checked, until they are entered
+fetched/<part id>.<checksum>.partial    parts on their way, see `client/transfer.py`
+fetched/<part id>                       parts that came whole and were checked, until they are entered
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
+from millpond.errors import MillpondError, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.log.log import Entry
-from millpond.maps.parts.part import verify_part
+from millpond.maps.parts.part import is_part
 from millpond.nodes.limits import LIMITS
 from millpond.nodes.replication.source import PartSource
 from millpond.stores.files import remove_tree
@@ -33,7 +33,7 @@ class Uploads(Protocol):
     """The parts that writers sent to this node."""
 
     def uploaded(self, part_id: str) -> Path | None:
-        """The folder of a part that was sent whole and checked, None when there is none."""
+        """The file of a part that was sent whole and checked, None when there is none."""
 
 
 def part_ids(entries: Iterable[Entry]) -> list[str]:
@@ -51,7 +51,7 @@ class PartSources:
         self._misses: Counter[str] = Counter()
 
     def parts(self, entries: Sequence[Entry]) -> dict[str, Path]:
-        """A checked folder for each part of these entries.
+        """A checked file for each part of these entries.
 
         Raises: as `part`, of the first that could not be had.
         """
@@ -62,7 +62,7 @@ class PartSources:
             return dict(zip(needed, pool.map(self.part, needed), strict=True))
 
     def part(self, part_id: str) -> Path:
-        """A checked folder of one part.
+        """A checked file of one part.
 
         Raises:
             NotFound: kind `part_nowhere`: no peer has it any more.
@@ -74,24 +74,23 @@ class PartSources:
 
     def fetch(self, part_id: str) -> Path:
         """As `part`, but of peers only."""
-        folder = self.folder / part_id
-        if folder.exists() and _is_whole(folder, part_id):
-            return folder
+        file = self.folder / part_id
+        if file.exists() and is_part(file, part_id):
+            return file
         failures: list[MillpondError] = []
         for peer in self._peers():
             try:
-                return self._fetch_from(peer, part_id, folder)
+                return self._fetch_from(peer, part_id, file)
             except MillpondError as error:
                 failures.append(error)
                 if not isinstance(error, NotFound):
                     _LOG.warning("part %s cannot be had from %s: %s", part_id, peer.url, error)
         raise self._worst(failures, part_id)
 
-    def _fetch_from(self, peer: PartSource, part_id: str, folder: Path) -> Path:
-        remove_tree(folder)
-        peer.fetch_part(part_id, folder, LIMITS.part_bytes_max)
+    def _fetch_from(self, peer: PartSource, part_id: str, file: Path) -> Path:
+        peer.fetch_part(part_id, file, LIMITS.part_bytes_max)
         step("fetch.part_came")
-        return folder
+        return file
 
     def _worst(self, failures: Sequence[MillpondError], part_id: str) -> MillpondError:
         """The error to report when no source had the part: missing, when all said so, or the first did for long."""
@@ -110,13 +109,3 @@ class PartSources:
         """Remove what was fetched and is not wanted any more."""
         self._misses.clear()
         remove_tree(self.folder)
-
-
-def _is_whole(folder: Path, part_id: str) -> bool:
-    try:
-        whole = verify_part(folder).id == part_id
-    except Corrupt:
-        whole = False
-    if not whole:
-        remove_tree(folder)
-    return whole

@@ -99,12 +99,12 @@ class Peer:
         """Its maps, each a definition with what it holds."""
         return self._get("/v1/maps", query={"unready": True})["maps"]
 
-    def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
+    def fetch_part(self, part_id: str, file: Path, bytes_max: int) -> PartManifest:
         """Fetch a part into a new folder, checked.
 
         Raises: `NotFound` when it is not there, or not any more; as `fetch_part`.
         """
-        return fetch_part(self.connection, part_id, folder, bytes_max=bytes_max)
+        return fetch_part(self.connection, part_id, file, bytes_max=bytes_max)
 
     def fetch(self, source: PondFile, target: Path) -> Fetched:
         """Fetch a file.

@@ -102,7 +102,7 @@ class PartSource(Protocol):
     def url(self) -> str:
         """Its address, for messages."""
 
-    def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
+    def fetch_part(self, part_id: str, file: Path, bytes_max: int) -> PartManifest:
         """Fetch a part into a new folder, checked; nothing is in the folder when it raises.
 
         Raises: `NotFound`.

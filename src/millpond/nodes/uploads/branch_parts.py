@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict
@@ -51,7 +50,7 @@ def enter_parts(pond: BranchPond, parts: Sequence[PartFile], load: BranchLoad, l
                     branch=pond.ref, hint="write the rows again",
                 )  # fmt: skip
             for part in sent:
-                loading.loads.accepted.verify(Path(part.folder), layers.definition)
+                loading.loads.accepted.verify(part.file, layers.definition)
             held.enter_context(layers.loading())
             layer = layer_of_parts(layers, sent)
             written += [] if layer is None else [layer]

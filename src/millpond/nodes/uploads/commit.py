@@ -161,8 +161,8 @@ class LoadCommit:
         """Each part, where it was brought, or uploaded."""
 
         def here(part: str) -> PartFile | None:
-            folder = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
-            return brought.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
+            file = None if part in brought else self._receiver.uploaded(part, anywhere=True, branch=branch)
+            return brought.get(part) or (None if file is None else PartFile(file, read_manifest(file)))
 
         return [here(part) for part in parts]
 

@@ -1,7 +1,7 @@
 """Parts that writers send to this node, until a load enters them, or nobody does.
 
-    uploads/<part id>/                  whole, checked and durable: the part is *here*
-    uploads/<part id>.<checksum>/       what came so far of the part whose manifest has this xxh3_128
+    uploads/<part id>                   whole, checked and durable: the part is *here*
+    uploads/<part id>.<checksum>        what came so far of the part whose manifest has this xxh3_128
 
 Invariants:
 * nothing is said to be here before every byte of it is on the disk and has been checked against its part's manifest;
@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +29,7 @@ from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import Head, check_part_size
+from millpond.maps.parts.tail import MANIFEST
 from millpond.nodes.limits import NodeLimits
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.nodes.uploads.shared_parts import SharedParts
@@ -93,15 +93,13 @@ class Receiver:
     def _sweep(self) -> None:
         """Find what can be continued, and remove the rest of what a crash left."""
         for place in list(self.folder.iterdir()):
-            if _DIGEST.fullmatch(place.name) and (place / "manifest.json").is_file():
-                continue
             named = _PARTIAL.fullmatch(place.name)
             left = PartialPart.left(place) if named else None
-            if named and left is not None and self._of(named[1]).received is None:
+            if place.is_dir():  # a part, as earlier versions kept it: its writer sends it again
+                remove_tree(place)
+            elif named and left and left.head and self._of(named[1]).received is None:
                 self._of(named[1]).received = left
-            elif place.is_dir():
-                shutil.rmtree(place, ignore_errors=True)
-            else:
+            elif not _DIGEST.fullmatch(place.name):
                 place.unlink()
 
     # -- what is there --------------------------------------------------------------------------------
@@ -131,21 +129,21 @@ class Receiver:
         return self.state(part)
 
     def uploaded(self, part: str, *, anywhere: bool = False, branch: str | None = None) -> Path | None:
-        """The folder of a part that is here, checked; whoever enters it moves it away. `anywhere`: one that came to
+        """The file of a part that is here, checked; whoever enters it moves it away. `anywhere`: one that came to
         another node on the bucket is fetched, for a map on a `branch`.
 
         Raises: as `SharedParts.fetch`.
         """
-        folder = self._place(part)
-        if anywhere and self._shared is not None and not folder.is_dir():
+        file = self._place(part)
+        if anywhere and self._shared is not None and not file.exists():
             self._shared.fetch(part, lambda offer: self.begin(replace(offer, branch=branch)))
-            if not folder.is_dir():
+            if not file.exists():
                 # Another node may have entered it a moment ago. It removes the object then, and not before.
                 self._shared.refresh()
-        if not folder.is_dir():
+        if not file.exists():
             return None
         self._of(part, touched=True)
-        return folder
+        return file
 
     def map_of(self, part: str) -> str | None:
         """The map that took a part, in a load that was entered; None when none did."""
@@ -157,10 +155,10 @@ class Receiver:
 
         Raises: as `state`.
         """
-        folder = self._place(part)
-        if folder.is_dir():
+        file = self._place(part)
+        if file.exists():
             with suppress(Corrupt):  # entered or removed meanwhile
-                return read_manifest(folder).map
+                return read_manifest(file).map
         begun = self._begun(part)
         if begun is not None and begun.head is not None:
             return begun.head.manifest.map
@@ -341,7 +339,7 @@ class Receiver:
         if not _DIGEST.fullmatch(offer.checksum):
             raise Invalid(
                 "this is no checksum", kind="upload_checksum", found=offer.checksum,
-                hint="Upload-Checksum is the xxh3_128 of manifest.json, as 32 hexadecimal digits",
+                hint="Upload-Checksum is the xxh3_128 of the part's manifest, as 32 hexadecimal digits",
             )  # fmt: skip
         if offer.length > self._limits.upload_bytes_max:
             raise Invalid(
@@ -356,7 +354,7 @@ class Receiver:
             check_room(self._pond.folder, sum(begun.missing() for begun in self._uploads.values()) + DISK_SPARE_BYTES)
 
     def _admit(self, head: Head, offer: UploadOffer) -> None:
-        """Check what a stream says of itself, before a byte of its files is written.
+        """Check what a stream says of itself, before a byte of it is written.
 
         Raises: `Corrupt` when it is not what was offered; `Conflict` kind `map_incarnation`; `Invalid` when it is too
         large.
@@ -364,7 +362,7 @@ class Receiver:
         self._need_same_map(head.manifest, offer)
         if head.checksum != offer.checksum:
             raise Corrupt(
-                "the part was damaged on its way", kind="upload_damaged", part=offer.part, file="manifest.json",
+                "the part was damaged on its way", kind="upload_damaged", part=offer.part, piece=MANIFEST,
                 found=head.checksum, wanted=offer.checksum, hint="send it again",
             )  # fmt: skip
         if head.total != offer.length:
@@ -393,7 +391,7 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _accept(self, branch: str | None, manifest: PartManifest, folder: Path) -> None:
+    def _accept(self, branch: str | None, manifest: PartManifest, file: Path) -> None:
         """Validate a part that came whole.
 
         Raises: `Corrupt` when it holds what its map cannot have.
@@ -404,7 +402,7 @@ class Receiver:
             definition = known_map(tx, manifest.map)
         # A node that follows another may learn of the map later: it validates the part before it merges it.
         if definition is not None and definition.incarnation == manifest.incarnation:
-            self._pond.loads.accepted.accept(folder, manifest, definition)
+            self._pond.loads.accepted.accept(file, manifest, definition)
 
     # -- letting go -----------------------------------------------------------------------------------
 
@@ -416,7 +414,7 @@ class Receiver:
         try:
             left, here = upload.received, place.exists()
             self._end(upload, keep=False)
-            remove_tree(place)
+            place.unlink(missing_ok=True)
         finally:
             self._leave(part, upload)
         return here or left is not None

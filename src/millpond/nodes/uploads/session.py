@@ -99,7 +99,7 @@ class UploadSession:
         step("receive.whole")
         self._received.seal(self._accept)
         step("receive.sealed")
-        self._settle(self._received.folder)
+        self._settle(self._received.file)
         self._taken = True
         step("receive.here")
         return UploadState("here")
@@ -112,10 +112,10 @@ class UploadSession:
         assert not self.missing, "all bytes have come"
         step("receive.whole")
         manifest = self._received.check()
-        self._accept(manifest, self._received.folder)
+        self._accept(manifest, self._received.file)
         self._taken = True
         step("receive.checked")
-        return PartFile(str(self._received.folder), manifest)
+        return PartFile(self._received.file, manifest)
 
     def leave(self, error: BaseException | None = None) -> None:
         """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use, or the

@@ -28,13 +28,13 @@ class SharedParts:
     def __init__(self, objects: ObjectStore, refresh: Callable[[], object]) -> None:
         self._objects, self.refresh, self._fetched = objects, refresh, set[str]()
 
-    def put(self, part: str, folder: Path) -> None:
+    def put(self, part: str, file: Path) -> None:
         """Let other nodes have a part.
 
         Raises: as `ObjectStore.put_stream`.
         """
         if part not in self._fetched:
-            self._objects.put_stream(f"{FOLDER}/{part}", PartStream(folder).chunks())
+            self._objects.put_stream(f"{FOLDER}/{part}", PartStream(file).chunks())
 
     def fetch(self, part: str, begin: Callable[[UploadOffer], UploadSession | None]) -> None:
         """Take a part that came to another node, as one that is sent; nothing when it came to none.

@@ -18,7 +18,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from operator import ne
@@ -301,13 +300,13 @@ def _add_copies(router: Routes, node: Node) -> None:
         tag="parts", summary="A part as nodes send it",
     )  # fmt: skip
     def stream(caller: Caller, request: Request, part_id: str) -> Response:
-        """The head and the files of the part one after another; the tag is the xxh3_128 of its manifest."""
+        """The head and the rest of the part; the tag is the xxh3_128 of its manifest."""
         head = _where_it_lies(node, part_id, PartStream).head
         if not caller.may("read", head.manifest.map):
             raise _no_part(part_id)  # that it is here is for its readers
         return ranged(
             request, size=head.total, tag=head.checksum, headers={}, media_type=MEDIA_TYPE,
-            chunks=lambda start, stop: _moving_chunks(node, part_id, start, stop),
+            chunks=lambda start, stop: _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop)),
         )  # fmt: skip
 
 
@@ -351,32 +350,23 @@ def _no_part(part_id: str) -> NotFound:
 
 
 def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> Answer:
-    """The result of `act` on the folder of a part, which may move meanwhile: to be merged, to be retained."""
+    """The result of `act` on the file of a part, which may move meanwhile: to be merged, to be retained."""
     for last in (*[False] * _MOVES_MAX, True):
-        folder = node.pond.parts.folder(part_id)
-        if folder is None:
+        file = node.pond.parts.file(part_id)
+        if file is None:
             break
         try:
-            return act(folder)
+            return act(file)
         except (FileNotFoundError, Corrupt):
-            if last and folder.exists():
+            if last and file.exists():
                 raise
     raise _no_part(part_id)
 
 
-def _moving_chunks(node: Node, part_id: str, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a part's stream, which are the same wherever the part lies."""
-    while start < stop:
-        chunks = _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop))
-        with suppress(FileNotFoundError):
-            for chunk in chunks:
-                start += len(chunk)
-                yield chunk
-
-
-def _begun(folder: Path, start: int, stop: int) -> Iterator[bytes]:
-    chunks = PartStream(folder).chunks(start, stop)
-    return chain([next(chunks)], chunks)
+def _begun(file: Path, start: int, stop: int) -> Iterator[bytes]:
+    """The bytes of a part's stream, of which the first are read: its file is open, wherever it moves."""
+    chunks = PartStream(file).chunks(start, stop)
+    return chain([next(chunks, b"")], chunks)
 
 
 def _resumed(node: Node, request: Request, position: int) -> Copy | None:

@@ -56,7 +56,7 @@ Params = ParamSpec("Params")
 T = TypeVar("T")
 
 UploadMap = Annotated[str, IN_HEADER, Meta(description="the map the part is for")]
-UploadChecksum = Annotated[str, IN_HEADER, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
+UploadChecksum = Annotated[str, IN_HEADER, Meta(description="xxh3_128 of the part's manifest, hexadecimal")]
 Rejected = Annotated[int, Meta(ge=0, description="rows that were left out")]
 Again = Annotated[bool, Meta(description="on a branch, also what is the newest already comes on top")]
 Drawn = Annotated[bool, Meta(description="the id is drawn for this load: on a branch, what is the newest is not again")]

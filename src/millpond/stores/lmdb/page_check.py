@@ -45,6 +45,8 @@ SIZE_MAX = 1 << 47
 _META = struct.Struct("<16x IIQQ")
 _META_END = struct.Struct("<QQ")
 _RECORD_BYTES = TABLE.size
+_ONE_FILE = 0x4000
+"""LMDB's MDB_NOSUBDIR, in the meta pages of what it wrote as a file without a folder; its pages are as of any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,12 @@ class CheckedFile:
         return some, data
 
 
-def check_file(file: Path, tables: Mapping[str, bool]) -> CheckedFile:
-    """Check a data file that may hold these tables, and no others; True for those that take several rows under one key.
+def check_file(file: Path, size: int, tables: Mapping[str, bool]) -> CheckedFile:
+    """Check so many bytes with which a file begins: they may hold these tables, and no others. True for those that take
+    several rows under one key.
 
     Raises: `Corrupt`, kind `part_damaged`, naming what is wrong.
     """
-    size = file.stat().st_size
     # Two meta pages and the table of tables: nothing smaller can hold a row.
     if size < 3 * PAGE or size % PAGE:
         raise _damaged(file, f"{size} bytes are no whole pages")
@@ -102,10 +104,8 @@ def check_file(file: Path, tables: Mapping[str, bool]) -> CheckedFile:
 
 
 def _damaged(file: Path, reason: str, page: int | None = None) -> Corrupt:
-    return Corrupt(
-        "a file of the part is damaged", kind="part_damaged", file=file.name, folder=file.parent,
-        reason=reason if page is None else f"page {page}: {reason}",
-    )  # fmt: skip
+    reason = reason if page is None else f"page {page}: {reason}"
+    return Corrupt("the part is damaged", kind="part_damaged", piece="data", file=file, reason=reason)
 
 
 class _Check:
@@ -153,7 +153,7 @@ class _Check:
         # A fixed address or special flags make LMDB map the file in a way that this check does not know.
         sound = (
             (magic, version, address, flags, own) == (MAGIC, DATA_VERSION, 0, META, number)
-            and (free[0], free[1], main[0], main[1]) == (PAGE, INTEGER_KEYS, 0, 0)
+            and (free[0], free[1] & ~_ONE_FILE, main[0], main[1]) == (PAGE, INTEGER_KEYS, 0, 0)
             and size <= SIZE_MAX and last < SIZE_MAX // PAGE and transaction < 1 << 62
         )  # fmt: skip
         if not sound:
