@@ -13,9 +13,8 @@ import pytest
 from rich.console import Console
 
 import millpond as api
-from millpond.cli.event_details import details_of, line_of, reason_of
 from millpond.cli.serve import _utc_lines
-from millpond.cli.watch import JOBS_MAX, Story, _screen
+from millpond.cli.watch import JOBS_MAX, Story, _screen, details_of, line_of, reason_of
 from millpond.clock import ManualClock
 from millpond.events import lines
 from millpond.events.event import Event, NewEvent

@@ -14,8 +14,8 @@ from lakefs_sdk.exceptions import ApiException, BadRequestException, NotFoundExc
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
-from millpond.server.lakefs.absent import NOT_OFFERED
 from millpond.server.lakefs.api import ROUTES
+from millpond.server.lakefs.dialect import NOT_OFFERED
 from millpond.server.lakefs.needs import PREFIX
 from tests.clients.conftest import Server
 

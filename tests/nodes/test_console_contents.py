@@ -18,7 +18,7 @@ from pyarrow import csv, parquet
 from millpond.console import Span, steps, strip
 from millpond.events.event import NewEvent
 from millpond.nodes.audit import TAIL_BYTES, AuditLog
-from millpond.server.console import map_branches, object_rows, previews, sql, streams, versions
+from millpond.server.console import inventory, object_rows, previews, sql, streams, versions
 from millpond.server.console.histories import drawn_history
 from millpond.server.console.object_rows import first_rows
 from millpond.server.console.tables import ROWS_BYTES_MAX, shown_rows
@@ -330,7 +330,7 @@ def test_maps_tell_the_branches_that_they_differ_on(
     assert branches(loader) == {"ours": [], "theirs": []}
     page = node.get("/console/maps", headers=visitor.headers).body
     assert b"left=main&amp;right=c&amp;map=theirs" in page
-    monkeypatch.setattr(map_branches, "PAGE_ROWS", 2)
+    monkeypatch.setattr(inventory, "PAGE_ROWS", 2)
     path, seen = "/console/maps/theirs", list[str]()
     while path:
         shown = visitor.data(path)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import millpond
 from millpond.cli.main import app
 from millpond.errors import Invalid
-from millpond.maps.inputs.durations import to_durations
+from millpond.maps.inputs.normalise import to_durations
 from millpond.maps.model import catalogue
 from millpond.settings import duration_in_words, load_settings
 from millpond.times.buckets import bucket_width, window_width

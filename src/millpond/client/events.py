@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.argument_types import need_type
+from millpond.client.body import Body
 from millpond.client.operations import ask_primary, perform
-from millpond.client.watched_lines import WatchedLines
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.events.age_settings import AgeSettings
 from millpond.events.ages import AgeRule, age_of
 from millpond.events.appender import LINGER, Appender
+from millpond.events.batches import Batches
 from millpond.events.codec import cuts, sizes_of
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.export import Exporting
@@ -21,7 +24,7 @@ from millpond.events.ids import format_id, parse_id
 from millpond.events.index_ndjson import parse_index
 from millpond.events.many_watch import StreamEvent, Streams, places_of
 from millpond.events.names import StreamName
-from millpond.events.ndjson import lines_of_batch
+from millpond.events.ndjson import event_of_line, lines_of_batch
 from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
 from millpond.kernel.listed import Listed
@@ -35,7 +38,90 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.kernel.operations import Operation
 
-__all__ = ("RemoteAges", "RemoteEvents", "RemoteWatch", "RemoteManyWatch")
+__all__ = ("RemoteAges", "RemoteEvents", "RemoteManyWatch", "RemoteWatch")
+
+T = TypeVar("T")
+
+
+class _WatchedLines(Batches[T]):
+    """A reader of streams on a node: iterate over its events; close it after use.
+
+    After a lost connection the response is begun anew. Invariant: a line is given once and whole. The rest of a line
+    that was cut off is dropped with its response.
+    """
+
+    def __init__(self, *, follow: bool) -> None:
+        self._follow = follow
+        self._body: Body | None = None
+        self._rest = b""
+        self._again: deque[bytes] = deque()
+        self.caught_up = False
+        """True once everything that was there was read, of all streams: what comes now is new."""
+
+    @abstractmethod
+    def _begin(self) -> Body:
+        """Request a response that goes on where the lines that were taken end."""
+
+    @abstractmethod
+    def _passed(self, number: int, event: Event) -> T:
+        """The event of a stream, by its number in the request, as it is given on; its place is noted."""
+
+    @abstractmethod
+    def _note(self, number: int, sent: Any, *, gap: bool) -> None:
+        """Note up to where all was `sent`, if the node says so: an id, or one for each stream; and a `gap` in one.
+
+        It does not say so with a gap, which comes before the events that were read with it.
+        """
+
+    def next_batch(self, due: float | None) -> list[T]:
+        """The next events; none when the node says that all was read, or that nothing came for a while.
+
+        `due` is not looked at: a node says soon after new events that there are no more for now.
+
+        Raises:
+            Unavailable: the node cannot be reached, or ended the watch. Denied: the token may not watch a stream.
+        """
+        del due
+        events: list[T] = []
+        for line in self._take():
+            number, event, rest = event_of_line(line)
+            if event is not None:
+                events.append(self._passed(number, event))
+            elif "error" not in rest:
+                self.caught_up = self.caught_up or "caught_up" in rest
+                self._note(number, rest.get("caught_up", rest.get("alive")), gap="gap" in rest)
+            elif events:
+                self._again.append(line)  # taken again, alone: what came before it is delivered first
+            else:
+                raise Unavailable("the node ended the watch", kind="watch_ended", reason=rest["error"].get("message"))
+        return events
+
+    def _take(self) -> list[bytes]:
+        """The next lines; none at the end of a response that does not follow."""
+        lines, self._again = self._again, deque()
+        while not lines:
+            if self._body is None:
+                self._body = self._begin()
+            try:
+                data = self._body.read_some()
+            except Unavailable:
+                self.close()  # the next one begins after the last event
+                continue
+            if not data:
+                self.close()
+                if self._follow:
+                    continue
+                self.caught_up = True
+                break
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            lines.extend(whole)
+        return list(lines)
+
+    def close(self) -> None:
+        body, self._body, self._rest = self._body, None, b""
+        if body is not None:
+            body.close()
+
 
 _PATH = "/v1/events"
 _REQUEST_BYTES = 2 << 20
@@ -144,7 +230,7 @@ class RemoteEvents(Exporting, EventsOperations):
         return (stream for page_ in pages(page, {}, itemgetter("next")) for stream in page_["streams"])
 
 
-class RemoteWatch(WatchedLines[Event]):
+class RemoteWatch(_WatchedLines[Event]):
     """A reader of a stream on a node."""
 
     def __init__(
@@ -202,7 +288,7 @@ class RemoteAges(AgeSettings):
         ask_primary(self._nodes, method, f"{_PATH}/settings", repeatable=again, **about)
 
 
-class RemoteManyWatch(WatchedLines[StreamEvent]):
+class RemoteManyWatch(_WatchedLines[StreamEvent]):
     """A reader of several streams on a node, as `ManyWatch`."""
 
     def __init__(self, nodes: Nodes, places: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:

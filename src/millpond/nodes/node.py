@@ -20,15 +20,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.events.census import Census
 from millpond.events.protocol import losses_of
+from millpond.json_forms import to_json
 from millpond.maps.alerts.alerted import remove_marked
 from millpond.maps.loads.bucket_place import BucketPlace
 from millpond.maps.loads.merger import Merger, Turns, always
+from millpond.maps.model.keyspaces import TOKENS
 from millpond.nodes.audit import AuditLog
 from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.bucket_watch import BucketWatch
@@ -49,8 +51,7 @@ from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
 from millpond.nodes.replication.peer_health import not_ready
 from millpond.nodes.replication.repair import Repairs
-from millpond.nodes.token_row import TokenRow
-from millpond.nodes.tokens import TokenFile, TokenList, Tokens
+from millpond.nodes.tokens import LISTED, TokenFile, TokenList, Tokens
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.shared_parts import SharedParts
@@ -60,6 +61,12 @@ from millpond.reports.client_jobs import ClientJobs
 from millpond.reports.reporter import reason_of
 from millpond.settings import Settings
 from millpond.stores.bucket_space.space import BucketSpace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.kernel.space import Transaction
+    from millpond.settings import TokenSetting
 
 __all__ = ("Node", "is_loopback", "token_list", "tokens_of")
 
@@ -320,7 +327,7 @@ def _shared_parts(pond: Pond) -> SharedParts | None:
 
 def token_list(pond: Pond) -> TokenList:
     """The tokens that are stored with a pond."""
-    return TokenRow(pond.space) if isinstance(pond.space, BucketSpace) else TokenFile(pond.folder)
+    return _TokenRow(pond.space) if isinstance(pond.space, BucketSpace) else TokenFile(pond.folder)
 
 
 def tokens_of(pond: Pond, settings: Settings, clock: Clock) -> Tokens:
@@ -354,3 +361,33 @@ def _tell_of_node(node: Node) -> None:
             pond.log.announce()
     except MillpondError as error:
         _LOG.info("alerts wait: %s", reason_of(error))
+
+
+class _TokenRow(TokenList):
+    """The tokens in the space of a pond. They are read without asking the bucket: each request looks at them."""
+
+    def __init__(self, space: BucketSpace) -> None:
+        self._space = space
+
+    @property
+    def where(self) -> str:
+        return self._space.objects.where
+
+    def version(self) -> bytes | None:
+        with self._space.latest() as tx:
+            return tx.get(TOKENS.packed)
+
+    def read(self) -> list[TokenSetting]:
+        return self._tokens(self.version())
+
+    def _change(self, edit: Callable[[list[TokenSetting]], list[TokenSetting]]) -> None:
+        def change(tx: Transaction) -> None:
+            tx.put(TOKENS.packed, to_json(edit(self._tokens(tx.get(TOKENS.packed)))))
+
+        self._space.write(change)
+
+    def _tokens(self, row: bytes | None) -> list[TokenSetting]:
+        return [] if row is None else LISTED.stored(
+            row, "the row of tokens cannot be read", kind="tokens_damaged", where=self.where,
+            hint="stop the nodes, look for what else is damaged: millpond verify",
+        )  # fmt: skip

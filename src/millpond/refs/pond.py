@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.deferred import opened_once
+from millpond.kernel.head import again_when_moved
 from millpond.kernel.job_reports import JobReports
 from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.formats.readers import read_piece
+from millpond.maps.layered.copies import linked_files
 from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import (
@@ -27,16 +29,20 @@ from millpond.maps.loads.load_files import (
     with_file_fields,
 )
 from millpond.maps.loads.pond_folder import writer_folder
-from millpond.maps.model.definition import Kind, Store, ValueType, check_name
+from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name
 from millpond.maps.model.new_map import new_map
 from millpond.refs.alters import alter_map
-from millpond.refs.catalogue import BranchCatalogue
+from millpond.refs.changes import StateChange
 from millpond.refs.face import BranchFace
+from millpond.refs.layers import manifest_of
 from millpond.refs.loads import BranchLoad
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.refs import Refs
+from millpond.refs.states import RefStates, map_exists
+from millpond.refs.unrecorded import RENAMED
 from millpond.stores.files import remove_tree
+from millpond.versions.commits import Message
 
 __all__ = ("BranchPond", "RefPond")
 
@@ -190,6 +196,64 @@ class BranchPond(BranchFace, RefPond):
         return self.map(name)
 
     @opened_once
-    def catalogue(self) -> BranchCatalogue:
+    def catalogue(self) -> _BranchCatalogue:
         """The definitions of the branch's maps, to copy and to rename."""
-        return BranchCatalogue(self.refs.states, self.ref)
+        return _BranchCatalogue(self.refs.states, self.ref)
+
+
+class _BranchCatalogue:
+    """The definitions of a branch's maps, as `PondCatalogue` has a pond's; without `commit` changes are staged."""
+
+    def __init__(self, states: RefStates, branch: str) -> None:
+        self._states, self._branch = states, branch
+
+    def drop(self, name: str, *, commit: bool = True) -> None:
+        """Drop a map on the branch. Its files stay as long as a commit names them.
+
+        Raises: `NotFound`.
+        """
+        name = check_name(name)
+
+        def drop() -> None:
+            change = StateChange(self._states.map_at(self._branch, name), None)
+            self._states.change(self._branch, [change], Message(f"Drop {name}"), commit=commit)
+
+        again_when_moved(drop)
+
+    def copy(self, name: str, new: str, *, commit: bool = True) -> MapDefinition:
+        """Copy a map under a new name: its files are shared, and no row is written.
+
+        Raises: `AlreadyExists`; `NotFound`.
+        """
+        return self._copied(name, new, commit=commit, drop=False)
+
+    def rename(self, name: str, new: str, *, commit: bool = True) -> MapDefinition:
+        """Give a map another name, with which it comes to other branches.
+
+        Raises: as `copy`.
+        """
+        return self._copied(name, new, commit=commit, drop=True)
+
+    def _copied(self, name: str, new: str, *, commit: bool, drop: bool) -> MapDefinition:
+        states, name, new = self._states, check_name(name), check_name(new)
+        words = (
+            Message(f"Rename {name} to {new}", metadata={RENAMED: name}) if drop else Message(f"Copy {name} to {new}")
+        )
+
+        def copied() -> MapDefinition:
+            state = states.map_at(self._branch, name)
+            if states.map(self._branch, new) is not None:
+                raise map_exists(new)
+            definition = replace(state.definition, name=new, incarnation=states.clock.random_id())
+            layers, target = states.layers_for(state.definition), states.layers_for(definition)
+            copy = MapEntry(definition)
+            with layers.writing(), target.writing():
+                manifest = manifest_of(layers, state, self._branch)
+                if manifest is not None:
+                    linked = linked_files(layers.objects, [manifest], target.objects, definition)[manifest.id]
+                    copy = copy.with_manifest(target.stored(replace(linked, shard_version=min(state.version, 1))))
+                changes = [StateChange(None, copy), *([StateChange(state, None)] if drop else ())]
+                states.change(self._branch, changes, words, commit=commit)
+            return definition
+
+        return again_when_moved(copied)

@@ -14,18 +14,18 @@ from typing import TypeVar
 
 from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
-from millpond.events.codec import BATCH_PLAIN_BYTES
+from millpond.events.codec import BATCH_PLAIN_BYTES, Codec, decode, encode
 from millpond.events.embedded.append import append_events, close_open_day
-from millpond.events.embedded.day_switch import switch_segments, switch_together
-from millpond.events.embedded.erase import erase_events
+from millpond.events.embedded.day_switch import check_listed, moved, switch_segments, switch_together
 from millpond.events.embedded.expire import delete_days, expire_days, expire_together
 from millpond.events.embedded.fold import fold_number, fold_open
 from millpond.events.embedded.jobs import space_tables
 from millpond.events.embedded.large_rows import LargeRows
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
-from millpond.events.embedded.rows import Head, keys_of
-from millpond.events.embedded.work import pull_back
+from millpond.events.embedded.rows import Head, Keys, keys_of, to_listed
+from millpond.events.embedded.work import pull_back, with_work
+from millpond.events.erasure import Remains, is_erased
 from millpond.events.event import Appended, EventBatch, Page
 from millpond.events.index import DaySegment, StreamIndex
 from millpond.events.keyspaces import NOTE
@@ -161,7 +161,7 @@ class EmbeddedStore:
         return count
 
     def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
-        return erase_events(self._opened(), stream, seen, job_id, last_id)
+        return _erase_events(self._opened(), stream, seen, job_id, last_id)
 
     def close(self) -> None:
         """Let followers go; the space stays open, for it is the pond's."""
@@ -198,3 +198,44 @@ class EmbeddedNotes:
 
     def remove(self, kind: NoteKind, name: str) -> None:
         self._space().write(lambda tx: tx.delete(NOTE.pack(kind.value, name)))
+
+
+def _erase_events(space: Space, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
+    """As `StreamStore.erase`."""
+    keys, remains = keys_of(stream), Remains(seen, job_id, last_id)
+    changed: list[bytes] = []
+    with space.read() as tx:
+        check_listed(tx, keys, [seen])
+        for key, row in tx.scan(keys.batch_range(seen.first_id, seen.last_id)):
+            before = remains.erased
+            remains.rest(decode(row))
+            if remains.erased > before:
+                changed.append(key)
+    if changed:
+        space.write(lambda tx: _erase(tx, keys, remains, changed))
+        step("events.job_erased")
+    return remains.erased
+
+
+def _erase(tx: Transaction, keys: Keys, remains: Remains, changed: Sequence[bytes]) -> None:
+    check_listed(tx, keys, [remains.segment])
+    stored = remains.segment.stored_bytes
+    for key in changed:
+        row = tx.get(key)
+        if row is None:
+            raise moved(keys)
+        left = [event for event in decode(row) if not is_erased(event, remains.job_id, remains.last_id)]
+        tx.delete(key)
+        stored -= len(row)
+        if left:
+            data = encode(left, Codec.ZSTD)
+            tx.put(keys.batches.pack(left[-1].number), data)
+            stored += len(data)
+    step("events.rows_erased")
+    keys.series.remove(tx, to_listed(remains.segment).segment)
+    if remains.days:
+        listed = to_listed(DaySegment(remains.segment.state, remains.days, max(stored, 0)))
+        keys.series.put_back(tx, listed.segment, listed.about)
+    head = Head.read(tx, keys)
+    assert head is not None, "a stream with segments has a head"
+    put_head(tx, keys, head, with_work(tx, keys, head))

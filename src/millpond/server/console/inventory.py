@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -19,12 +20,12 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.pond import Pond
-from millpond.refs.face import POND
+from millpond.refs.face import MAIN, POND
+from millpond.refs.map_entries import MAPS
 from millpond.refs.pond import RefPond
 from millpond.server.console.actions import actions_of
 from millpond.server.console.histories import TIMES, drawn_history, time_span
 from millpond.server.console.loads import by_hour, loads_of
-from millpond.server.console.map_branches import branches_of_maps
 from millpond.server.console.maps_at_refs import actions_at, pond_at, ref_shown
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import newest_rows, shown_cell, shown_rows
@@ -34,7 +35,13 @@ from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
 from millpond.server.wire import relative
 from millpond.settings import all_in_words
 from millpond.settings.types import TokenSetting
+from millpond.stores.objects import at_once
 from millpond.times.durations import format_duration
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.nodes.tokens import Caller
+    from millpond.versions.repository import Named, Repository
 
 __all__ = ("routes", "rows_of_key", "settings_of")
 
@@ -64,7 +71,7 @@ def _add_maps(router: Routes, node: Node) -> None:
         shown, now_ms = page[:PAGE_ROWS], node.clock.now_ms()
         of_main = shown if pond is node.pond else []
         loads = loads_of(node, of_main)
-        branches, more_branches = branches_of_maps(node, caller) if of_main else ({}, "")
+        branches, more_branches = _branches_of_maps(node, caller) if of_main else ({}, "")
         maps = [
             _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads.get(name, ())), None),
                               "hours": by_hour(loads[name], now_ms) if of_main else None,
@@ -112,7 +119,7 @@ def _add_map(router: Routes, node: Node) -> None:
             if opened.definition.aggregation is not None:
                 values["alerts"] = [plain(rule) for rule in opened.alerts.list()]
         if pond is node.pond and opened.layers is not None:
-            branches, after = branches_of_maps(node, caller, after_branch)
+            branches, after = _branches_of_maps(node, caller, after_branch)
             values["branches"] = branches.get(opened.name, [])
             values["next_branches"] = link(request.url.path, after_branch=after) if after else None
         try:
@@ -261,3 +268,41 @@ def _layers(opened: Map) -> list[dict[str, Any]]:
         {"layer": layer.index[:12], "groups": layer.groups, "bytes": layer.size, "mode": str(layer.mode.value)}
         for layer in manifest.layers
     ]  # fmt: skip
+
+
+_MAPS_MAX = 1_000
+"""The maps of one branch that are looked at, of those that it changed."""
+
+
+def _branches_of_maps(node: Node, caller: Caller, after: str = "") -> tuple[dict[str, list[str]], str]:
+    """The branches that maps differ on, of a page of branches; and the place of the page behind it, if there is one.
+
+    They differ from `main` by what was committed there since both parted, or is staged there. Each branch is compared
+    by the parts of two commits that differ. There are none for a caller that may not read them.
+    """
+    if not may_repository(caller, "read", POND):
+        return {}, ""
+    try:
+        opened = node.pond.repository(POND)
+        page = opened.branches(after=after, amount=PAGE_ROWS)
+    except NotFound:  # no map was ever branched
+        return {}, ""
+    differing: dict[str, list[str]] = {}
+    main = opened.branches(MAIN, amount=1).items[0].commit_id
+    branches = [branch for branch in page.items if branch.name != MAIN]
+    # In a bucket each comparison waits for objects that no other one needs.
+    compared = at_once(opened.site.ranges.inner, [partial(_changed, opened, main, branch) for branch in branches])
+    for branch, names in zip(branches, compared, strict=True):
+        for name in names:
+            differing.setdefault(name, []).append(branch.name)
+    return differing, page.next_offset if page.has_more else ""
+
+
+def _changed(opened: Repository, main: str, branch: Named) -> set[str]:
+    """The maps that were changed on a branch; none on one that was deleted meanwhile."""
+    try:
+        committed = opened.diff(main, branch.commit_id, MAPS, amount=_MAPS_MAX)
+        staged = opened.branch(branch.name).diff(MAPS, amount=_MAPS_MAX)
+    except NotFound:
+        return set()
+    return {change.path.removeprefix(MAPS) for page in (committed, staged) for change in page.items}
