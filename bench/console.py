@@ -125,9 +125,9 @@ def put_branches(repository: Repository) -> None:
 
     def put(tx: object) -> None:
         for number in range(BRANCHES):
-            new_branch(tx, repository.site.uid, f"branch-{number:05}", BranchRecord(head, uuid.uuid4().hex))  # type: ignore[arg-type]
+            new_branch(tx, repository.context.uid, f"branch-{number:05}", BranchRecord(head, uuid.uuid4().hex))  # type: ignore[arg-type]
 
-    repository.site.space.write(put)
+    repository.context.space.write(put)
 
 
 def fill_streams(pond: Pond, streams: int) -> None:

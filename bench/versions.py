@@ -225,8 +225,8 @@ def commits(bench: Bench) -> None:
         "1 % side by side": (range(tenth, tenth + bench.count // 100), "", "0.22 s"),
         "one": (range(1), "", "27 ms"),
     }
-    site = made.branch("main").site
-    before = {entry.id for entry in site.index(made.ref("main").head().tree).entries}
+    context = made.branch("main").context
+    before = {entry.id for entry in context.index(made.ref("main").head().tree).entries}
     for name, (numbers, wanted, theirs) in plans.items():
         row = bench.row(f"commit onto {bench.count:,}: {name}", wanted=wanted, lakefs=theirs)
         changes = entries(numbers, 1)
@@ -238,7 +238,7 @@ def commits(bench: Bench) -> None:
             if len(numbers) > 1:
                 with row.run("bare SQL"):
                     rewrite_by_sql(base, changes, bench.scratch())
-    index = site.index(made.ref("main").head().tree)
+    index = context.index(made.ref("main").head().tree)
     size = bench.row("metadata, bytes an entry", wanted="≤ 25", lakefs="21.5")
     size.figure = f"{index.size / index.count:.1f} in {len(index.entries)} ranges"
     for name, numbers in (
@@ -246,7 +246,7 @@ def commits(bench: Bench) -> None:
     ):  # fmt: skip
         branch = made.create_branch(f"reuse-{name.replace(' ', '-')}", "main")
         branch.staging.stage(entries(numbers, 2))
-        after = [entry.id for entry in site.index(branch.commit(name).tree).entries]
+        after = [entry.id for entry in context.index(branch.commit(name).tree).entries]
         row = bench.row(f"ranges taken over after 5 % changed, {name}")
         row.figure = f"{sum(id_ in before for id_ in after)} of {len(after)}"
 

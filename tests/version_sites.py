@@ -114,7 +114,7 @@ def seal(branch: Branch) -> None:
 def staged_rows(branch: Branch, token: str | None = None) -> dict[str, bytes]:
     """The rows of a token, by default of the staging token: paths and values."""
     prefix = STAGED[token or branch.staging.record().staging_token]
-    with branch.site.space.read() as tx:
+    with branch.context.space.read() as tx:
         return {str(prefix.unpack(key)[0]): value for key, value in tx.scan(prefix.range())}
 
 

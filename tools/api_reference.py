@@ -78,13 +78,13 @@ commits. On a node they have the same methods; the guide lists the few that diff
 
 * Values, all below `millpond.versions`: `Entry` (`objects/entries.py`), `Commit` (`graph/commits.py`), `Page` and
   `CommonPrefix` (`paging.py`), `Change` (`diffs.py`), `Resolution`, `Strategy` and `MergeConflict` with its `paths`
-  (`merges.py`), `ProtectedBranches`, `Retention` and `CompactionRules` (`site.py`), `Window` (`graph/history.py`).
+  (`merges.py`), `ProtectedBranches`, `Retention` and `CompactionRules` (`context.py`), `Window` (`graph/history.py`).
 * Changing methods take `force=True` for read-only repositories.
 * Every error has a `kind`; `no_changes` carries the head in `values["commit"]`.
 """
 
 VERSION_CLASSES = (Repositories, Repository, Reference, Branch, Staging, Uploads, Imports)
-INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.site", "Repositories.source"}
+INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.context", "Repositories.source"}
 """Methods for the server, not for users."""
 RECORDS = (millpond.LoadResult, millpond.Lookup, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (

@@ -109,7 +109,7 @@ def test_properties_of_bytes_are_those_of_the_place(server: Server, repository: 
     assert (server.call("GET", f"{where}a").status, server.call("GET", f"{where}a").json()) == (200, {})
     assert re.fullmatch("data/[0-9a-v]{20}/[0-9a-v]{20}", entry.address)
     assert server.call("GET", f"{where}nope").status == 404
-    main.site.data.delete(entry.address)
+    main.context.data.delete(entry.address)
     assert server.call("GET", f"{where}a").status == 410
 
 

@@ -28,7 +28,7 @@ def test_ranges_and_indexes_are_where_they_are_said_to_be(server: Server, sdk: L
     main = server.branch(repository)
     main.put("a", b"1")
     tree = main.commit("one").tree
-    ranges = main.site.ranges
+    ranges = main.context.ranges
     (entry,) = load_index(ranges, tree).entries
     assert open_range(ranges, entry).num_rows == 1
     located = server.call("GET", f"/repositories/{repository}/metadata/range/{entry.id}")

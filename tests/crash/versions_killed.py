@@ -88,7 +88,7 @@ class Killed:
             ACTS[act](repository)
             assert states(repository) == after
         repository.branch("main").commit("at last", allow_empty=True)
-        collect(repository.site, grace_ms=0)
+        collect(repository.context, grace_ms=0)
         assert states(repository)["main"] == states(repository)["main@"] == after["main"]
         space.close()
 

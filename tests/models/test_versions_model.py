@@ -22,7 +22,7 @@ from millpond.versions.objects.entries import Entry, batch_of, entries_of
 from millpond.versions.paging import CommonPrefix
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from tests.rings.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("processor")
@@ -189,7 +189,7 @@ class Versions(RuleBasedStateMachine):
 
     @rule(name=branches, allow_empty=st.booleans())
     def commit(self, name: str, *, allow_empty: bool) -> None:
-        self.repository.site.clock.advance(1000)  # type: ignore[attr-defined]
+        self.repository.context.clock.advance(1000)  # type: ignore[attr-defined]
         if self.clean(name) and not allow_empty:
             with pytest.raises(Invalid, match="no changes"):
                 self.branch(name).commit()
@@ -231,8 +231,8 @@ class Versions(RuleBasedStateMachine):
 
     @rule(name=branches, source=branches, strategy=st.sampled_from(["", "source-wins", "dest-wins"]))
     def merge(self, name: str, source: str, strategy: str) -> None:
-        site = self.repository.site
-        site.clock.advance(1000)  # type: ignore[attr-defined]
+        context = self.repository.context
+        context.clock.advance(1000)  # type: ignore[attr-defined]
         base_commit = self.repository.merge_base(source, name).id
         base, ours, theirs = (self.trees[id_] for id_ in (base_commit, self.heads[name], self.heads[source]))
         choose = {"": None, "source-wins": lambda o, t: t, "dest-wins": lambda o, t: o}[strategy]
@@ -266,7 +266,7 @@ class Versions(RuleBasedStateMachine):
     @rule(name=branches, steps=st.integers(0, 2))
     def revert(self, name: str, steps: int) -> None:
         log = list(self.branch(name).log(limit=5))
-        self.repository.site.clock.advance(1000)  # type: ignore[attr-defined]
+        self.repository.context.clock.advance(1000)  # type: ignore[attr-defined]
         reverted = log[min(steps, len(log) - 1)]
         number = 1 if reverted.merge else None
         ours = self.trees[self.heads[name]]
@@ -289,7 +289,7 @@ class Versions(RuleBasedStateMachine):
     @rule(name=branches, source=branches)
     def cherry_pick(self, name: str, source: str) -> None:
         commit = self.branch(source).head()
-        self.repository.site.clock.advance(1000)  # type: ignore[attr-defined]
+        self.repository.context.clock.advance(1000)  # type: ignore[attr-defined]
         base = self.trees[commit.parents[0]] if commit.parents else {}
         expected = merged(base, self.trees[self.heads[name]], self.trees[commit.id], None)
         act = lambda: self.branch(name).cherry_pick(source, parent_number=1 if commit.merge else None)  # noqa: E731
@@ -389,25 +389,25 @@ TestVersions = Versions.TestCase
 def test_thousands_of_random_merges_are_right_or_refused(seed: int) -> None:
     """Four keys and three contents, so that the same bytes often lie under other paths."""
     chance = np.random.default_rng(seed)
-    site = new_repository().site
+    context = new_repository().context
     some = ["a", "b", "c", "d"]
     for _ in range(examples(60, 250)):
         base, ours, theirs = (random_state(chance, some) for _ in range(3))
-        trees = [written(site, state) for state in (base, ours, theirs)]
+        trees = [written(context, state) for state in (base, ours, theirs)]
         expected = merged(base, ours, theirs, None)
         if expected is None:
             with pytest.raises(MergeConflict):
-                merge_trees(site, *trees)
+                merge_trees(context, *trees)
         else:
-            batches = scan(site.ranges, site.index(merge_trees(site, *trees)))
+            batches = scan(context.ranges, context.index(merge_trees(context, *trees)))
             rows = [row for batch in batches for row in entries_of(batch)]
             assert {row.path: row.checksum for row in rows} == expected
 
 
-def written(site: Site, state: State) -> str:
+def written(context: RepositoryContext, state: State) -> str:
     """The tree of a state."""
     batch = batch_of([entry(path, state[path]) for path in sorted(state)])
-    return write(site.ranges, [batch], SMALL).id
+    return write(context.ranges, [batch], SMALL).id
 
 
 def random_state(chance: np.random.Generator, some: list[str]) -> State:

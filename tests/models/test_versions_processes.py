@@ -92,7 +92,7 @@ def test_processes_that_work_on_the_same_branches_lose_nothing(
             everything |= expected
             merge(repository, branch)
         assert contents(repository, "trunk") == everything
-        assert collect(repository.site, grace_ms=0).objects > 0, "what was overwritten is garbage"
+        assert collect(repository.context, grace_ms=0).objects > 0, "what was overwritten is garbage"
         assert contents(repository, "trunk") == everything
 
 

@@ -149,7 +149,7 @@ ACTS: dict[str, Callable[[Repository], object]] = {
     "reset": lambda repository: repository.branch("main").reset(),
     "restore": lambda repository: repository.branch("main").reset(prefix="a/"),
     "delete prefix": lambda repository: repository.branch("main").staging.delete_prefix("a/"),
-    "collect": lambda repository: collect(repository.site, grace_ms=0),
+    "collect": lambda repository: collect(repository.context, grace_ms=0),
     "upload": lambda repository: _upload(repository.branch("main")),
     "put together": lambda repository: _put_together(repository.branch("main")),
     "import": lambda repository: repository.branch("side").imports.commit(_locations()),
@@ -176,14 +176,14 @@ def _upload(branch: Branch) -> None:
 def _put_together(branch: Branch) -> None:
     """An object with its bytes, and one on a branch that is not there."""
     entry_, name = Entry("a/03", "data/000001/000000000001-01", 4, checksum="put"), branch.name
-    orders = [StagedEntry.of(branch.site, at, entry_, body=b"body") for at in (name, "absent")]
+    orders = [StagedEntry.of(branch.context, at, entry_, body=b"body") for at in (name, "absent")]
     put_together(orders)
 
 
 def _stage(branch: Branch) -> None:
     """Rows out of order, in chunks that become runs."""
     rows = [pa.record_batch({"path": [f"a/{number:02}"], "checksum": ["3"]}) for number in (5, 4, 3, 20)]
-    bulk.stage_rows(branch.site, branch.name, rows, chunk_rows=1, segment_rows_min=1)
+    bulk.stage_rows(branch.context, branch.name, rows, chunk_rows=1, segment_rows_min=1)
 
 
 def prepared(repositories: Repositories) -> Repository:
@@ -383,7 +383,7 @@ def test_6_11_garbage_goes_and_what_is_needed_stays() -> None:
     assert (shown.objects, shown.expired_commits) == (2, 2)
     found = repository.collect()
     assert (found.objects, found.ranges, found.retained > 0) == (2, 0, True)
-    store = repository.site.data
+    store = repository.context.data
     present = [store.exists(item.address) for item in (held, staged, compacted, young, old, lost)]
     assert present == [True, True, True, True, False, False]
     with pytest.raises(NotFound) as error:

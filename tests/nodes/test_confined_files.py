@@ -204,7 +204,7 @@ def test_a_table_is_imported_as_elsewhere(tmp_path: Path) -> None:
         found, wanted = (pa.Table.from_batches(read(source, file, 5)) for read in (read_table_confined, read_table))
         assert found == wanted
     repository = site_of_entries()
-    imports = Imports(repository.branch("main").site, "main", read_table_confined)
+    imports = Imports(repository.branch("main").context, "main", read_table_confined)
     assert imports.commit([TableLocation(f"local://{tmp_path}/a.parquet", "t/")]).entries == len(names)
     assert [entry.path for entry in repository.ref("main").list(amount=3).results] == [
         f"t/{name}" for name in names[:3]
@@ -234,7 +234,7 @@ def test_a_table_that_takes_too_much_is_refused_by_its_address(tmp_path: Path) -
     (tmp_path / "cut").write_bytes((tmp_path / "bomb").read_bytes()[:-20])
     repository = site_of_entries()
     head = repository.branch("main").head()
-    imports = Imports(repository.branch("main").site, "main", read_table_confined)
+    imports = Imports(repository.branch("main").context, "main", read_table_confined)
     kinds = {
         "bomb": "file_memory", "order": "import_order", "columns": "stage_columns", "text": "import_table",
         "cut": "import_table", "none": "object_not_found",

@@ -173,7 +173,7 @@ def test_bytes_that_are_gone_or_many_are_for_a_thread(serve: Callable[..., Serve
         assert node.get(get("empty")).body == b""
         some = node.get(get("large"), headers={"Range": "bytes=5-9"})
         assert (some.status, some.body) == (206, large[5:10])
-    branch.site.data.delete(entry.address, branch.stat("a/b").address, branch.stat("empty").address)
+    branch.context.data.delete(entry.address, branch.stat("a/b").address, branch.stat("empty").address)
     for path in ("large", "a/b", "empty"):
         assert node.get(get(path)).status == 410
 
@@ -189,7 +189,7 @@ def test_bytes_that_were_cut_are_never_taken_for_the_whole(
     get = f"{OBJECTS.format('main')}?path={{}}".format
     for path, size, left in (("empty", 5_000, 0), ("small", 5_000, 4_999), ("large", len(large), 2_000_000)):
         address = branch.put(path, large[:size]).address
-        branch.site.data.put(address, large[:left])
+        branch.context.data.put(address, large[:left])
         with pytest.raises(Corrupt, match=rf"shorter than what was stored\. address={address} bytes={left}"):
             branch.get(path)
         if path == "large":

@@ -74,7 +74,7 @@ def read(repository: Repository, **options: object) -> list[tuple[str, str]]:
 
 
 def folder_of(repository: Repository) -> Path:
-    return Path(repository.site.ranges.where).parents[2]
+    return Path(repository.context.ranges.where).parents[2]
 
 
 def entries(repository: Repository, ref: str, prefix: str = "") -> list[tuple[str, str]]:
@@ -177,7 +177,7 @@ def test_a_job_writes_the_index_that_one_process_writes(
     assert record.sealed == ()
     assert index_but_for_times(repository) == index_but_for_times(twin)
     assert entries(repository, "main") == expected
-    assert not list(repository.site.ranges.list(SCRATCH))
+    assert not list(repository.context.ranges.list(SCRATCH))
     assert mp.compact_branch(spark, "flights", "main", pond=pond).reason == "all that is staged was compacted before"
 
 
@@ -195,7 +195,7 @@ def test_a_job_and_one_process_fold_the_same_branch_to_the_same_id(spark: SparkS
             assert _compact_on(spark, repository, task_rows)
         ids.add(branch.staging.record().compacted_index)
         assert entries(repository, "main") == before
-        repository.site.space.close()
+        repository.context.space.close()
     assert len(ids) == 1
 
 
@@ -224,12 +224,12 @@ def fixed(folder: Path) -> Repository:
 
 
 def _compact_on(spark: SparkSession, repository: Repository, task_rows: int) -> bool:
-    return compact(repository.site, "main", fold=folding(spark, task_rows)).done
+    return compact(repository.context, "main", fold=folding(spark, task_rows)).done
 
 
 def index_but_for_times(repository: Repository) -> list[tuple[object, ...]]:
     """The ranges of the compacted index, whose entries were put at another time: first and last keys, and counts."""
-    index = repository.site.index(str(repository.branch("main").staging.record().compacted_index))
+    index = repository.context.index(str(repository.branch("main").staging.record().compacted_index))
     return [(entry.first, entry.last, entry.count) for entry in index.entries]
 
 

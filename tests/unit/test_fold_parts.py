@@ -61,7 +61,7 @@ def test_a_frozen_state_is_one_moment_also_in_another_process(tmp_path: object) 
     put(main, {"y": "3"})
     expected = state(repository, "main")
     with main._reading() as (tx, view):
-        frozen = freeze(repository.site, at(tx), view)
+        frozen = freeze(repository.context, at(tx), view)
     main.commit("later")
     main.delete("y")
     place.repositories().sweep()
@@ -75,9 +75,9 @@ def test_a_frozen_state_is_one_moment_also_in_another_process(tmp_path: object) 
     inside = frozen.stretches(KeyRange(b"2", b"3"), 4)
     joined = [row.path for keys in inside for batch in frozen.entries(keys) for row in entries_of(batch)]
     assert joined == [path for path in sorted(expected) if path.startswith("2")]
-    assert list(repository.site.ranges.list(SCRATCH))
-    assert collect(repository.site, grace_ms=0, dry_run=True).scratch == 0
+    assert list(repository.context.ranges.list(SCRATCH))
+    assert collect(repository.context, grace_ms=0, dry_run=True).scratch == 0
     place.clock.advance(1)
-    assert collect(repository.site, grace_ms=0).scratch > 0
-    drop_scratch(repository.site, frozen.scratch)
-    assert not list(repository.site.ranges.list(SCRATCH))
+    assert collect(repository.context, grace_ms=0).scratch > 0
+    drop_scratch(repository.context, frozen.scratch)
+    assert not list(repository.context.ranges.list(SCRATCH))

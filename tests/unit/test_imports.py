@@ -370,28 +370,27 @@ class _Gate:
 
 def ended(repositories: Repositories, repository: Repository, id_: str, gate: _Gate) -> ImportRecord:
     assert gate.ended.wait(30)
-    return repositories.imports.get(repository.site, "main", id_)
+    return repositories.imports.get(repository.context, "main", id_)
 
 
 def test_an_import_runs_behind_its_id(repositories: Repositories, repository: Repository, tmp_path: Path) -> None:
     where = make_files(tmp_path, "d/a", "d/b")
     jobs, gate = repositories.imports, _Gate("versions.import_written")
     with listening(gate):
-        id_ = jobs.start(repository.site, "main", [PrefixLocation(f"{where}/d/", "x")], Message("imported"))
+        id_ = jobs.start(repository.context, "main", [PrefixLocation(f"{where}/d/", "x")], Message("imported"))
         assert gate.reached.wait(30)
-        running = jobs.get(repository.site, "main", id_)
+        running = jobs.get(repository.context, "main", id_)
         assert (running.state, running.entries) == (ImportState.RUNNING, 2)
         gate.opened.set()
         record = ended(repositories, repository, id_, gate)
     head = repository.branch("main").head()
     assert (record.state, record.entries, record.commit, record.error) == (ImportState.COMPLETED, 2, head.id, "")
     with pytest.raises(Conflict) as error:
-        jobs.cancel(repository.site, "main", id_)
+        jobs.cancel(repository.context, "main", id_)
     assert error.value.kind == "import_over"
     for branch, other in (("main", "none"), ("dev", id_)):
-        assert (
-            kind_of(lambda branch=branch, other=other: jobs.get(repository.site, branch, other)) == "import_not_found"
-        )
+        kind = kind_of(lambda branch=branch, other=other: jobs.get(repository.context, branch, other))
+        assert kind == "import_not_found"
 
 
 @pytest.mark.parametrize("at", ["versions.import_written", "versions.import_folded", "versions.built"])
@@ -401,10 +400,10 @@ def test_a_canceled_import_changes_no_branch(
     where = make_files(tmp_path, "d/a")
     jobs, gate, head = repositories.imports, _Gate(at), repository.branch("main").head()
     with listening(gate):
-        id_ = jobs.start(repository.site, "main", [PrefixLocation(f"{where}/d/", "x")], Message("imported"))
+        id_ = jobs.start(repository.context, "main", [PrefixLocation(f"{where}/d/", "x")], Message("imported"))
         assert gate.reached.wait(30)
         for _ in range(2):
-            jobs.cancel(repository.site, "main", id_)
+            jobs.cancel(repository.context, "main", id_)
         gate.opened.set()
         record = ended(repositories, repository, id_, gate)
     assert (record.state, record.error, repository.branch("main").head()) == (ImportState.CANCELED, "Canceled", head)
@@ -418,17 +417,16 @@ def test_an_import_fails_where_all_can_see_it(
     gate = _Gate("")
     with listening(gate):
         where = f"local://{tmp_path}/unsorted"
-        id_ = repositories.imports.start(repository.site, "main", [TableLocation(where)], None)
+        id_ = repositories.imports.start(repository.context, "main", [TableLocation(where)], None)
         record = ended(repositories, repository, id_, gate)
     repositories.close()
     assert record.state is ImportState.FAILED
     assert "rows do not ascend" in record.error and "row=2 path=a before=b" in record.error
     assert main.staging.record().sealed == ()
     start = repositories.imports.start
-    assert (
-        kind_of(lambda: start(repository.site, "main", [PrefixLocation("local:///none/")], None)) == "object_not_found"
-    )
-    assert kind_of(lambda: start(repository.site, "main", [], None)) == "imports_full", "it was closed"
+    absent = [PrefixLocation("local:///none/")]
+    assert kind_of(lambda: start(repository.context, "main", absent, None)) == "object_not_found"
+    assert kind_of(lambda: start(repository.context, "main", [], None)) == "imports_full", "it was closed"
 
 
 def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
@@ -438,25 +436,25 @@ def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
     gate = _Gate("versions.import_written")
     with listening(gate):
         id_ = repositories.imports.start(
-            repository.site, "main", [PrefixLocation(f"{make_files(tmp_path, 'a')}/", "x")], Message()
+            repository.context, "main", [PrefixLocation(f"{make_files(tmp_path, 'a')}/", "x")], Message()
         )
         assert gate.reached.wait(30)
-        written = len(list(repository.site.ranges.list("ranges")))
-        assert collect(repository.site, grace_ms=0).ranges == 0, "what it writes stays"
-        assert len(list(repository.site.ranges.list("ranges"))) == written
+        written = len(list(repository.context.ranges.list("ranges")))
+        assert collect(repository.context, grace_ms=0).ranges == 0, "what it writes stays"
+        assert len(list(repository.context.ranges.list("ranges"))) == written
         clock.now += 2 * 86_400_000
-        assert repositories.imports.get(repository.site, "main", id_).state is ImportState.RUNNING, (
+        assert repositories.imports.get(repository.context, "main", id_).state is ImportState.RUNNING, (
             "a clock that jumped"
         )
         clock.advance(round(1000 * ALIVE_SECONDS))
-        record = repositories.imports.get(repository.site, "main", id_)
+        record = repositories.imports.get(repository.context, "main", id_)
         assert (record.state, record.error) == (
             ImportState.FAILED, "the process that imported has ended: import again",
         )  # fmt: skip
-        assert collect(repository.site, grace_ms=0).ranges > 0
+        assert collect(repository.context, grace_ms=0).ranges > 0
         gate.opened.set()
         repositories.close()
-    assert repositories.imports.get(repository.site, "main", id_).state is not ImportState.RUNNING
+    assert repositories.imports.get(repository.context, "main", id_).state is not ImportState.RUNNING
 
 
 # -- rows in bulk -------------------------------------------------------------------------------------
@@ -483,7 +481,7 @@ def test_rows_in_any_order_are_what_a_dict_becomes(batches: list[list[tuple[str,
         tables.append(
             pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
         )
-    staged = bulk.stage_rows(main.site, "main", iter(tables), chunk_rows=4, segment_rows_min=3)
+    staged = bulk.stage_rows(main.context, "main", iter(tables), chunk_rows=4, segment_rows_min=3)
     assert staged[0] == number
     listed = main.list(amount=1000).results
     assert {found.path: found.checksum for found in listed if isinstance(found, Entry)} == state

@@ -138,22 +138,22 @@ def test_a_renewal_whose_answer_comes_late_is_made_again() -> None:
 @JUMPS
 def test_the_turn_of_another_machine_holds(machines: Callable[[int], Machines], jump: int) -> None:
     both = machines(jump)
-    site = both.repositories()[0].site
+    context = both.repositories()[0].context
     entered: list[float] = []
 
     def waits(turn: Turn) -> None:
         begun = both.clocks[1].monotonic()
-        both.other.get("leases").site.turns.write(turn, lambda tx: None)
+        both.other.get("leases").context.turns.write(turn, lambda tx: None)
         entered.append(both.clocks[1].monotonic() - begun)
 
-    with site.turns.turn(site.uid, "main") as mine:
-        site.turns.write(mine, lambda tx: None)
-        with both.other.get("leases").site.turns.turn(site.uid, "main") as theirs:
+    with context.turns.turn(context.uid, "main") as mine:
+        context.turns.write(mine, lambda tx: None)
+        with both.other.get("leases").context.turns.turn(context.uid, "main") as theirs:
             waits(theirs)  # the first one is silent from now on
             assert entered[0] >= LEASE_SECONDS
-    with site.space.read() as tx:
-        assert tx.get(TURN[site.uid].pack("main")) is None, "given back"
-    with both.other.get("leases").site.turns.turn(site.uid, "main") as theirs:
+    with context.space.read() as tx:
+        assert tx.get(TURN[context.uid].pack("main")) is None, "given back"
+    with both.other.get("leases").context.turns.turn(context.uid, "main") as theirs:
         waits(theirs)
     assert entered[1] == 0
 
@@ -161,7 +161,7 @@ def test_the_turn_of_another_machine_holds(machines: Callable[[int], Machines], 
 @JUMPS
 def test_a_collection_of_another_machine_holds(machines: Callable[[int], Machines], jump: int) -> None:
     both = machines(jump)
-    mine, theirs = (repository.site for repository in both.repositories())
+    mine, theirs = (repository.context for repository in both.repositories())
     lease = begin_collecting(mine)
     for _ in range(4):
         assert collections(theirs) == DELETING
@@ -183,24 +183,24 @@ def test_a_collection_of_another_machine_holds(machines: Callable[[int], Machine
 @JUMPS
 def test_a_new_process_watches_a_collection_that_died(machines: Callable[[int], Machines], jump: int) -> None:
     both = machines(jump)
-    begin_collecting(both.repositories()[0].site)
+    begin_collecting(both.repositories()[0].context)
     both.pass_time(2 * COLLECTING_SECONDS)  # nobody watched
     fresh = both.restarted(jump)
-    site, clock = fresh.get("leases").site, both.clocks[-1]
+    context, clock = fresh.get("leases").context, both.clocks[-1]
     clock.now += round(2000 * COLLECTING_SECONDS)
     if 0 <= clock.now_ms() - NOW < 1000 * COLLECTING_SECONDS:
         with pytest.raises(Conflict):  # it looks young
-            begin_collecting(site)
+            begin_collecting(context)
         clock.advance(round(1000 * COLLECTING_SECONDS))
     begun = clock.monotonic()
-    assert begin_collecting(site).term == 2
+    assert begin_collecting(context).term == 2
     assert COLLECTING_SECONDS <= clock.monotonic() - begun < COLLECTING_SECONDS + 2
 
 
 def test_a_head_is_not_built_again_and_again_while_a_collection_deletes(
     machines: Callable[[int], Machines],
 ) -> None:
-    mine, theirs = (repository.site for repository in machines(0).repositories())
+    mine, theirs = (repository.context for repository in machines(0).repositories())
     begin_collecting(mine)  # and dies: for a lease nothing is published
     built: list[Moving] = []
 
@@ -221,9 +221,9 @@ def test_an_import_of_another_machine_is_alive_while_its_row_moves(
     source = tmp_path / "files"
     source.mkdir()
     (source / "a").write_bytes(b"a")
-    id_ = both.one.imports.start(mine.site, "main", [PrefixLocation(f"local://{source}/", "x")], Message())
+    id_ = both.one.imports.start(mine.context, "main", [PrefixLocation(f"local://{source}/", "x")], Message())
     both.one.close()
-    assert both.other.imports.get(theirs.site, "main", id_).state is not ImportState.RUNNING, "a clean end"
+    assert both.other.imports.get(theirs.context, "main", id_).state is not ImportState.RUNNING, "a clean end"
 
 
 @JUMPS
@@ -235,11 +235,11 @@ def test_an_import_that_died_is_watched_for_a_lease(machines: Callable[[int], Ma
     def show() -> None:
         nonlocal record
         record = replace(record, beat=record.beat + 1, updated_ms=both.clocks[0].now_ms())
-        key, row = IMPORT[mine.site.uid].pack("import"), JsonForm(ImportRecord).encode(record)
-        mine.site.space.write(lambda tx: tx.put(key, row))
+        key, row = IMPORT[mine.context.uid].pack("import"), JsonForm(ImportRecord).encode(record)
+        mine.context.space.write(lambda tx: tx.put(key, row))
 
     def state() -> ImportState:
-        return both.other.imports.get(theirs.site, "main", "import").state
+        return both.other.imports.get(theirs.context, "main", "import").state
 
     for _ in range(3):
         show()
@@ -258,6 +258,6 @@ def test_an_import_that_died_is_watched_for_a_lease(machines: Callable[[int], Ma
     begun = both.clocks[-1].monotonic()
     both.clocks[-1].now += round(3000 * ALIVE_SECONDS)
     repository = fresh.get("leases")
-    collect(repository.site)
-    assert fresh.imports.get(repository.site, "main", "import").state is ImportState.FAILED
+    collect(repository.context)
+    assert fresh.imports.get(repository.context, "main", "import").state is ImportState.FAILED
     assert both.clocks[-1].monotonic() - begun < ALIVE_SECONDS + 2

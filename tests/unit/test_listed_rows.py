@@ -38,18 +38,18 @@ entries = st.lists(
 @given(entries, st.booleans(), st.integers(0, 2))
 def test_rows_of_any_texts_are_written_as_their_entries_are(found: list[Entry], metadata: bool, skipped: int) -> None:
     place = Repositories(MemorySpace(), ManualClock(0), lambda _: MemoryObjects())
-    site = place.create("flights").site
+    context = place.create("flights").context
     rows = batch_of(found).slice(skipped)
-    one_by_one = [listed_model(site, entry, metadata=metadata) for entry in entries_of(rows)]
-    assert listed_rows(site, rows, metadata=metadata) == [to_json(one).decode() for one in one_by_one]
+    one_by_one = [listed_model(context, entry, metadata=metadata) for entry in entries_of(rows)]
+    assert listed_rows(context, rows, metadata=metadata) == [to_json(one).decode() for one in one_by_one]
 
 
 @pytest.mark.parametrize("metadata", [True, False])
 def test_rows_are_written_as_their_entries_are(tmp_path: Path, metadata: bool) -> None:
     with open_pond(tmp_path / "pond") as pond:
-        site = pond.repositories.create("flights").site
+        context = pond.repositories.create("flights").context
         rows = batch_of(ENTRIES)
-        one_by_one = [listed_model(site, entry, metadata=metadata) for entry in entries_of(rows)]
-        together = listed_rows(site, rows, metadata=metadata)
+        one_by_one = [listed_model(context, entry, metadata=metadata) for entry in entries_of(rows)]
+        together = listed_rows(context, rows, metadata=metadata)
         assert together == [to_json(one).decode() for one in one_by_one]
-        assert listed_rows(site, batch_of([])) == []
+        assert listed_rows(context, batch_of([])) == []

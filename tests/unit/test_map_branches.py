@@ -214,7 +214,7 @@ def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, cloc
     put(layered, 9, "b")
     pond.refs.states.record()
     pond.repository("pond").collect()
-    assert release(pond.repository("pond").site) == 0
+    assert release(pond.repository("pond").context) == 0
     old.close()
     fix.close()
     collect_files(layers)

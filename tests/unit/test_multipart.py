@@ -40,7 +40,7 @@ def repository(clock: ManualClock) -> Repository:
 
 
 def data(repository: Repository) -> list[str]:
-    return [info.name for info in repository.site.data.list("data", prefix="data/")]
+    return [info.name for info in repository.context.data.list("data", prefix="data/")]
 
 
 def etag(*parts: bytes) -> str:

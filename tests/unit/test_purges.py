@@ -109,7 +109,7 @@ def test_what_stands_in_is_branched_from_purged_again_and_goes_with_its_tag(pond
     clock.advance((HISTORY_DAYS + 1) * 86_400_000)
     put(people, "gil")
     pond.refs.states.record()
-    release(pond.refs.states.repository.site)
+    release(pond.refs.states.repository.context)
     with pond.space.read() as tx:
         assert list(tx.keys(STAND_IN.range())) == []
     assert pond.verify(full=True).ok

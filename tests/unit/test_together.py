@@ -27,12 +27,12 @@ def pond(tmp_path: Path) -> Iterator[Pond]:
 def repository(pond: Pond) -> Repository:
     made = pond.repositories.create("flights")
     made.create_branch("safe", "main")
-    pond.space.write(lambda tx: write_setting(tx, made.site.uid, ProtectedBranches(("safe",))))
+    pond.space.write(lambda tx: write_setting(tx, made.context.uid, ProtectedBranches(("safe",))))
     return made
 
 
 def staged(repository: Repository, path: str, size: int = 0, branch: str = "main") -> StagedEntry:
-    return StagedEntry.of(repository.site, branch, Entry(path, "data/x", size))
+    return StagedEntry.of(repository.context, branch, Entry(path, "data/x", size))
 
 
 def listed(repository: Repository) -> dict[str, int]:
@@ -58,7 +58,7 @@ def test_each_request_has_its_own_outcome(repository: Repository) -> None:
 
 def with_body(repository: Repository, path: str, body: bytes, branch: str = "main") -> StagedEntry:
     name = f"data/000001/000000000001-{path}{branch}"
-    return StagedEntry.of(repository.site, branch, Entry(path, name, len(body)), body=body)
+    return StagedEntry.of(repository.context, branch, Entry(path, name, len(body)), body=body)
 
 
 def test_bytes_are_stored_with_their_entries_and_only_where_a_branch_takes_them(repository: Repository) -> None:
@@ -70,12 +70,12 @@ def test_bytes_are_stored_with_their_entries_and_only_where_a_branch_takes_them(
     assert kinds == [type(None), NotFound, Denied, type(None), type(None)]
     assert listed(repository) == {"a": 1, "d": 4, "e": 0}
     assert [repository.ref("main").get(path) for path in "ae"] == [b"1", b""]
-    assert len(list(repository.site.data.list("data"))) == 2
+    assert len(list(repository.context.data.list("data"))) == 2
 
 
 def test_entries_whose_bytes_cannot_be_stored_fail_alone(pond: Pond, repository: Repository) -> None:
     other = pond.repositories.create("boats")
-    other.site.data.put("data", b"no folder")
+    other.context.data.put("data", b"no folder")
     orders = [with_body(other, "a", b"1"), staged(other, "b"), with_body(repository, "a", b"1")]
     kinds = [type(outcome) for outcome in put_together(orders)]
     assert kinds == [Invalid, type(None), type(None)]

@@ -68,7 +68,7 @@ def _nothing() -> object:
 
 
 def staged_row(branch: Branch, path: str) -> bytes | None:
-    with branch.site.space.read() as tx:
+    with branch.context.space.read() as tx:
         return tx.get(STAGED[branch.staging.record().staging_token].pack(path))
 
 
@@ -307,13 +307,13 @@ def put_graph(repository: Repository, edges: dict[str, str]) -> dict[str, Commit
         made[name] = Commit.make(
             "tree", [made[parent] for parent in parents.split()], committer="", message=name, created=0
         )
-    graph = repository.site.graph
+    graph = repository.context.graph
 
     def put(tx: Transaction) -> None:
         for commit in made.values():
             put_commit(tx, graph.commits, commit)
 
-    repository.site.space.write(put)
+    repository.context.space.write(put)
     return made
 
 

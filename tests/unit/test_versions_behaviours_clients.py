@@ -88,8 +88,8 @@ def test_57_a_branch_whose_change_fails_stays_as_it_was() -> None:
     before = main.staging.record()
 
     def fail(tx: Transaction) -> None:
-        record = get_branch(tx, repository.site.uid, "main")
-        put_branch(tx, repository.site.uid, "main", record)
+        record = get_branch(tx, repository.context.uid, "main")
+        put_branch(tx, repository.context.uid, "main", record)
         raise ValueError("on purpose")
 
     with pytest.raises(ValueError, match="on purpose"):
@@ -271,7 +271,7 @@ def test_6_11_a_reader_that_spans_a_commit_and_its_dropped_tokens_sees_one_state
         main.commit("all")
         place.repositories().sweep()
         put(main, {"later": "1"})
-        seen = [row for batch in visible(repository.site, at(tx), view) for row in batch.column("key").to_pylist()]
+        seen = [row for batch in visible(repository.context, at(tx), view) for row in batch.column("key").to_pylist()]
     assert seen == [path.encode() for path in contents]
 
 
@@ -324,7 +324,7 @@ def test_6_11_a_commit_on_a_compacted_base_has_the_state_of_the_branch() -> None
 def paths_of_other_branches(repository: Repository) -> list[str]:
     """The paths of branches that were made from a state with nothing in it."""
     fresh = repository.create_branch("fresh", "main~2")
-    return paths_of(repository.site.ranges, repository.site.index(fresh.head().tree))  # type: ignore[arg-type]
+    return paths_of(repository.context.ranges, repository.context.index(fresh.head().tree))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("layers", range(4))

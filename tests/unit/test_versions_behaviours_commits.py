@@ -236,7 +236,7 @@ def test_39_a_write_that_slips_in_before_the_seal_makes_the_branch_dirty() -> No
 def test_41_a_merge_takes_whole_ranges_by_their_names() -> None:
     place = Place(PAIRS)
     repository = place.repositories().create("behaviours")
-    site = repository.site
+    context = repository.context
     base = tree(repository, "b1 b2 d1 d2 f1 f2")
     cases = {
         ("b1 b2 d1 d2 f1 f2", "a1 a2 b1 b2 d1 d2 f1 f2"): "a1 a2 b1 b2 d1 d2 f1 f2",  # added by the source
@@ -247,16 +247,16 @@ def test_41_a_merge_takes_whole_ranges_by_their_names() -> None:
     for (ours, theirs), expected in cases.items():
         trees = (tree(repository, text) for text in (ours, theirs))
         place.ranges_read()
-        merged = merge_trees(place.repositories().get("behaviours").site, base, *trees)
+        merged = merge_trees(place.repositories().get("behaviours").context, base, *trees)
         assert place.ranges_read() <= 1, "one of a deleted range at most"
-        assert paths_of(site.ranges, site.index(merged)) == expected.split()  # type: ignore[arg-type]
-    assert merge_trees(site, base, base, tree(repository, "x")) == tree(repository, "x")
-    assert merge_trees(site, base, tree(repository, "x"), base) == tree(repository, "x")
+        assert paths_of(context.ranges, context.index(merged)) == expected.split()  # type: ignore[arg-type]
+    assert merge_trees(context, base, base, tree(repository, "x")) == tree(repository, "x")
+    assert merge_trees(context, base, tree(repository, "x"), base) == tree(repository, "x")
 
 
 def tree(repository: Repository, paths: str) -> str:
-    site = repository.site
-    return write(site.ranges, [batch_of([entry(path) for path in paths.split()])], PAIRS, schema=ENTRIES).id
+    context = repository.context
+    return write(context.ranges, [batch_of([entry(path) for path in paths.split()])], PAIRS, schema=ENTRIES).id
 
 
 def test_41_a_source_that_is_the_base_is_no_change() -> None:
@@ -341,15 +341,15 @@ def test_45a_merges_with_strategies_and_listings_after_them() -> None:
 def test_6_11_merges_compare_identities_of_one_path_at_a_time() -> None:
     """Two empty files have one identity, and are two files."""
     _, repository = make()
-    site = repository.site
+    context = repository.context
 
     def of(**contents: str) -> str:
         batch = batch_of([entry(path, contents[path]) for path in sorted(contents)])
-        return write(site.ranges, [batch], TINY, schema=ENTRIES).id
+        return write(context.ranges, [batch], TINY, schema=ENTRIES).id
 
-    added = merge_trees(site, of(b="1"), of(), of(a="1", b="1"))
-    assert paths_of(site.ranges, site.index(added)) == ["a"]  # type: ignore[arg-type]
+    added = merge_trees(context, of(b="1"), of(), of(a="1", b="1"))
+    assert paths_of(context.ranges, context.index(added)) == ["a"]  # type: ignore[arg-type]
     with pytest.raises(Exception, match="conflict"):
-        merge_trees(site, of(b="1"), of(a="2"), of(a="1"))
-    taken = merge_trees(site, of(b="1"), of(a="2"), of(a="1"), Merging(Strategy.SOURCE_WINS))
-    assert [row.checksum for batch in scan(site.ranges, site.index(taken)) for row in entries_of(batch)] == ["1"]
+        merge_trees(context, of(b="1"), of(a="2"), of(a="1"))
+    taken = merge_trees(context, of(b="1"), of(a="2"), of(a="1"), Merging(Strategy.SOURCE_WINS))
+    assert [row.checksum for batch in scan(context.ranges, context.index(taken)) for row in entries_of(batch)] == ["1"]

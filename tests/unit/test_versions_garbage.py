@@ -62,9 +62,9 @@ def table(seed: str, count: int = 20) -> pa.Table:
 
 def frozen(repository: Repository) -> bytes:
     """The state of `main` as a job of Spark takes it: read by others, without the space and without a cache."""
-    site = repository.site
-    with site.space.read() as tx:
-        view = freeze(site, at(tx), view_of(site, tx, get_branch(tx, site.uid, "main")))
+    context = repository.context
+    with context.space.read() as tx:
+        view = freeze(context, at(tx), view_of(context, tx, get_branch(tx, context.uid, "main")))
     return pickle.dumps(view)
 
 
@@ -101,7 +101,7 @@ def test_nothing_is_deleted_of_a_bare_repository(clock: ManualClock, tmp_path: P
     repository.branch("main").commit("one")
     dump = list(repository.dump())
     repositories.delete("garbage")
-    bare = repositories.create("garbage", repository.site.namespace, bare=True)
+    bare = repositories.create("garbage", repository.context.namespace, bare=True)
     clock.advance(2 * GRACE_MS)
     for _ in range(2):
         assert (bare.collect().objects, bare.collect().ranges) == (0, 0)
@@ -152,7 +152,7 @@ def test_a_note_that_is_damaged_begins_the_grace_times_again(repository: Reposit
     repository.branch("main").staging.push(table("one").to_batches())
     repository.branch("main").reset()
     assert repository.collect().retained > 0
-    repository.site.ranges.put(NOTE, b"{")
+    repository.context.ranges.put(NOTE, b"{")
     clock.advance(2 * GRACE_MS)
     assert (repository.collect().ranges, repository.collect().retained > 0) == (0, True)
     clock.advance(GRACE_MS)
@@ -162,7 +162,7 @@ def test_a_note_that_is_damaged_begins_the_grace_times_again(repository: Reposit
 def test_a_push_is_published_though_garbage_is_collected_while_it_is_built(
     repository: Repository, clock: ManualClock
 ) -> None:
-    main, site = repository.branch("main"), repository.site
+    main, context = repository.branch("main"), repository.context
     main.staging.push(table("old").to_batches())
     main.reset()
     repository.collect()
@@ -171,9 +171,9 @@ def test_a_push_is_published_though_garbage_is_collected_while_it_is_built(
 
     def collect_now(name: str) -> None:
         if name == "versions.segment_written" and not ran:
-            ran.append(collections(site))
+            ran.append(collections(context))
             assert repository.collect().ranges > 0
-            ran.append(collections(site))
+            ran.append(collections(context))
 
     with listening(collect_now):
         assert main.staging.push(table("new").to_batches()) == 20
@@ -199,18 +199,18 @@ def test_what_another_collection_takes_while_it_is_looked_for_is_said_to_be_coll
 ) -> None:
     objects = OvertakenObjects(tmp_path)
     repository = Repositories(MemorySpace(), clock, lambda where: objects, boundaries=TINY).create("garbage")
-    main, site = repository.branch("main"), repository.site
+    main, context = repository.branch("main"), repository.context
     main.staging.stage(table("old"))
     main.staging.compact()
-    with site.space.read() as tx:
-        index = get_branch(tx, site.uid, "main").compacted_index
+    with context.space.read() as tx:
+        index = get_branch(tx, context.uid, "main").compacted_index
     assert index is not None
     main.reset()
     repository.collect()
     clock.advance(2 * GRACE_MS)
-    objects.happens = lambda: collect(site, readers_ms=0)
+    objects.happens = lambda: collect(context, readers_ms=0)
     with pytest.raises(Collected):
-        publish(replace(site, ranges=objects), [index], DELETING, lambda tx: pytest.fail("it is published"))
+        publish(replace(context, ranges=objects), [index], DELETING, lambda tx: pytest.fail("it is published"))
     assert objects.happens is None
 
 
@@ -235,7 +235,7 @@ def test_a_collection_that_was_halted_for_longer_than_its_lease_deletes_nothing_
     main = repository.branch("main")
     main.staging.push(table("old").to_batches())
     main.reset()
-    due = collect(repository.site, readers_ms=0, dry_run=True)
+    due = collect(repository.context, readers_ms=0, dry_run=True)
     assert due.ranges > 2, "files are left to delete after the first"
 
     def halt() -> None:
@@ -243,27 +243,27 @@ def test_a_collection_that_was_halted_for_longer_than_its_lease_deletes_nothing_
         assert main.staging.push(table("old").to_batches()) == 20, "the files that are left are named again"
 
     objects.halt = halt
-    deleted = collect(repository.site, readers_ms=0)
+    deleted = collect(repository.context, readers_ms=0)
     assert objects.halt is None and deleted.ranges + deleted.indexes == 1
     assert [entry.checksum for batch in main.entries() for entry in entries_of(batch)] == ["old"] * 20
 
 
 def test_a_lease_is_renewed_in_time_and_only_looked_at_before(repository: Repository, clock: ManualClock) -> None:
-    site, lease = repository.site, begin_collecting(repository.site)
+    context, lease = repository.context, begin_collecting(repository.context)
     clock.advance(round(1000 * RENEW_SECONDS) - 1)
-    assert renew_collecting(site, lease) == lease
+    assert renew_collecting(context, lease) == lease
     clock.advance(1)
-    later = renew_collecting(site, lease)
+    later = renew_collecting(context, lease)
     assert later is not None and later.beat == lease.beat + 1
-    end_collecting(site, later)
-    assert renew_collecting(site, later) is None, "another one ended it, if only a moment ago"
+    end_collecting(context, later)
+    assert renew_collecting(context, later) is None, "another one ended it, if only a moment ago"
 
 
 def test_a_lease_is_renewed_in_time_also_when_the_clock_is_set_back(repository: Repository, clock: ManualClock) -> None:
-    site, lease = repository.site, begin_collecting(repository.site)
+    context, lease = repository.context, begin_collecting(repository.context)
     clock.advance(round(1000 * COLLECTING_SECONDS) - 1)
     clock.now = lease.at_ms
-    later = renew_collecting(site, lease)
+    later = renew_collecting(context, lease)
     assert later is not None and later.beat == lease.beat + 1
 
 
@@ -288,17 +288,17 @@ class QueuedSpace:
 def test_a_lease_that_was_ended_while_its_renewal_had_to_wait_is_over(
     repository: Repository, clock: ManualClock
 ) -> None:
-    site = repository.site
-    lease = begin_collecting(site)
-    assert collections(site) == DELETING
+    context = repository.context
+    lease = begin_collecting(context)
+    assert collections(context) == DELETING
     clock.advance(round(1000 * COLLECTING_SECONDS) - 1)
-    assert collections(site) == DELETING
+    assert collections(context) == DELETING
 
     def passes() -> None:
         clock.advance(1)
-        assert collections(site) == 1, "builders may publish what the collection is about to delete"
+        assert collections(context) == 1, "builders may publish what the collection is about to delete"
 
-    assert renew_collecting(replace(site, space=QueuedSpace(site.space, passes)), lease) is None
+    assert renew_collecting(replace(context, space=QueuedSpace(context.space, passes)), lease) is None
 
 
 class OvertakenWork(LocalWork):
@@ -309,8 +309,8 @@ class OvertakenWork(LocalWork):
     def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
         if not self.overtaken:
             self.overtaken = True
-            reset_all(self._site, "main")
-            assert collect(self._site, readers_ms=0).indexes > 0
+            reset_all(self._context, "main")
+            assert collect(self._context, readers_ms=0).indexes > 0
         super().mark(trees, branches)
 
 
@@ -318,8 +318,8 @@ def test_a_collection_marks_anew_when_another_took_files_that_it_was_to_mark(rep
     main = repository.branch("main")
     main.staging.stage(table("old"))
     main.staging.compact()
-    work = OvertakenWork(repository.site)
-    collect(repository.site, work=work, readers_ms=0)
+    work = OvertakenWork(repository.context)
+    collect(repository.context, work=work, readers_ms=0)
     assert work.overtaken
 
 
@@ -341,7 +341,7 @@ class MovedWork(LocalWork):
     """Marks while what is staged moves from one branch to another."""
 
     def __init__(self, repository: Repository) -> None:
-        super().__init__(repository.site)
+        super().__init__(repository.context)
         self._repository = repository
 
     def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
@@ -354,5 +354,5 @@ def test_what_moves_between_branches_while_it_is_marked_stays(repository: Reposi
     first, last = (repository.create_branch(name, "main") for name in ("first", "last"))
     last.put("old", b"bytes")
     clock.advance(2 * GRACE_MS)
-    assert collect(repository.site, work=MovedWork(repository)).objects == 0
+    assert collect(repository.context, work=MovedWork(repository)).objects == 0
     assert first.get("new") == b"bytes"

@@ -209,9 +209,9 @@ def _commits(pond: Pond, where: str, after: str) -> list[_Mark]:
 
 def _was_there(branch: Reference, head: str, after: str) -> bool:
     """True when a branch was put back: its head is a commit that it had."""
-    site = branch.site
-    with suppress(NotFound), site.space.read() as tx:
-        return is_ancestor(lambda id_: site.graph.commit(tx, id_), head, after)
+    context = branch.context
+    with suppress(NotFound), context.space.read() as tx:
+        return is_ancestor(lambda id_: context.graph.commit(tx, id_), head, after)
     return False
 
 

@@ -23,7 +23,7 @@ from millpond.versions.commits import Message, fold_view, same_state
 from millpond.versions.graph.commits import MOMENT, Commit
 from millpond.versions.objects.entries import CHANGES, IDENTITY, Entry, batch_of
 from millpond.versions.reference import Reference
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.branch_head import Built, Moving, move_head
 from millpond.versions.staging.reads import find_in_index
 from millpond.versions.staging.writes import Condition, delete_paths, put_entry
@@ -46,7 +46,7 @@ class StateChange:
 class Tree:
     """The repository of maps, and the address of its pond."""
 
-    site: Site
+    context: RepositoryContext
     address: str
     message: Message = field(default_factory=Message)
 
@@ -66,13 +66,13 @@ def head_moved(name: str) -> Conflict:
     return Conflict("the map changed meanwhile", kind="head_moved", map=name, hint="make the change again")
 
 
-def entry_at_ref(site: Site, expression: str, name: str) -> MapEntry | None:
+def entry_at_ref(context: RepositoryContext, expression: str, name: str) -> MapEntry | None:
     """The state of one map at a ref, None when it is not there.
 
     Raises: `NotFound`, `Invalid` for the ref.
     """
     try:
-        return counting(site, Reference(site, expression).stat(map_path(name)))
+        return counting(context, Reference(context, expression).stat(map_path(name)))
     except NotFound as error:
         if error.kind != "entry_not_found":
             raise
@@ -84,16 +84,16 @@ def stage_change(tree: Tree, branch: str, change: StateChange) -> None:
 
     Raises: `Conflict`, kind `head_moved`; `NotFound` for the branch.
     """
-    site, state, seen = tree.site, change.state, change.seen
+    context, state, seen = tree.context, change.state, change.seen
     if state is None:
         assert seen is not None, "nothing becomes nothing"
-        delete_paths(site, branch, [map_path(seen.name)], force=True)
+        delete_paths(context, branch, [map_path(seen.name)], force=True)
         return
     condition = Condition(absent=True) if seen is None else Condition(checksum=seen.recorded or seen.manifest)
-    entry, mark = state.to_entry(tree.address, site.seconds()), site.clock.random_id()
+    entry, mark = state.to_entry(tree.address, context.seconds()), context.clock.random_id()
     try:
         put_entry(
-            site, branch, entry, condition, force=True, besides=lambda tx: name_manifests(tx, [state], mark)
+            context, branch, entry, condition, force=True, besides=lambda tx: name_manifests(tx, [state], mark)
         )  # fmt: skip
     except Conflict as error:
         raise head_moved(state.name) from error
@@ -102,16 +102,16 @@ def stage_change(tree: Tree, branch: str, change: StateChange) -> None:
 
 def tree_with(tree: Tree, index: str, states: Mapping[str, MapEntry | None]) -> str:
     """The index of a state with other states of some maps; None takes a map out."""
-    site = tree.site
+    context = tree.context
     rows = [(name, state) for name, state in sorted(states.items())]
     puts = [
-        Entry(map_path(name), "") if state is None else state.to_entry(tree.address, site.seconds())
+        Entry(map_path(name), "") if state is None else state.to_entry(tree.address, context.seconds())
         for name, state in rows
     ]  # fmt: skip
     batch = batch_of(puts)
     gone = pa.array([state is None for _, state in rows])
     changes = pa.RecordBatch.from_arrays([*batch.columns, gone], schema=CHANGES)
-    return fold(site.ranges, site.index(index), [changes], same=IDENTITY, compression=COMPRESSION).index.id
+    return fold(context.ranges, context.index(index), [changes], same=IDENTITY, compression=COMPRESSION).index.id
 
 
 def commit_changes(
@@ -125,26 +125,26 @@ def commit_changes(
     Raises: `Conflict`, kind `head_moved`, when a map is not what its change was made of; `Invalid`, kinds `no_changes`
     and, with `clean`, `branch_dirty`; `NotFound`, `Denied`; what `besides` raises.
     """
-    site, listed = tree.site, list(changes)
-    mark = site.clock.random_id()
+    context, listed = tree.context, list(changes)
+    mark = context.clock.random_id()
 
     def build(moving: Moving) -> Built:
-        index = fold_view(site, moving.view).index.id
+        index = fold_view(context, moving.view).index.id
         for change in listed:
-            _check_seen(site, index, change)
+            _check_seen(context, index, change)
         if listed:
             index = tree_with(tree, index, {_name(change): change.state for change in listed})
         index = rest(index)
-        if not allow_empty and same_state(site, moving.head.tree, index):
+        if not allow_empty and same_state(context, moving.head.tree, index):
             raise Invalid("no changes", kind="no_changes", branch=branch, commit=moving.head.id)
-        return Built(dated(tree.message, site.clock.now_ms()).commit(site, index, parents(moving.head)))
+        return Built(dated(tree.message, context.clock.now_ms()).commit(context, index, parents(moving.head)))
 
     def name(tx: Transaction, commit: Commit) -> None:
         name_manifests(tx, (change.state for change in listed if change.state is not None), mark)
         if besides is not None:
             besides(tx, commit)
 
-    commit = move_head(site, branch, "commit to", build, clean=clean, force=True, besides=name)
+    commit = move_head(context, branch, "commit to", build, clean=clean, force=True, besides=name)
     step("refs.committed")
     return commit
 
@@ -155,9 +155,9 @@ def _name(change: StateChange) -> str:
     return state.name
 
 
-def _check_seen(site: Site, index: str, change: StateChange) -> None:
-    entry = find_in_index(site, index, map_path(_name(change)))
-    there = None if entry is None else counting(site, entry)
+def _check_seen(context: RepositoryContext, index: str, change: StateChange) -> None:
+    entry = find_in_index(context, index, map_path(_name(change)))
+    there = None if entry is None else counting(context, entry)
     seen = change.seen
     if (None if there is None else (there.folder, there.manifest)) != (
         None if seen is None else (seen.folder, seen.manifest)

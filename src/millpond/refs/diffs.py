@@ -115,7 +115,7 @@ def compared(
         before, after = states.commit(left), states.commit(right)
         pins = before.id, after.id
         if three_dots:
-            before = common_base(states.repository.site, before.id, after.id)
+            before = common_base(states.repository.context, before.id, after.id)
         old, new = states.maps(before.id), states.maps(after.id)
     schema, typed = None, False
     if map is not None:

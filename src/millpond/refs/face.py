@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolutions, Strategy
     from millpond.versions.repository import Repository
-    from millpond.versions.repository_context import RepositoryRecord, Site
+    from millpond.versions.repository_context import RepositoryContext, RepositoryRecord
 
 __all__ = (
     "MAIN", "POND", "BranchFace", "RefsFace", "check_no_main", "differences_here", "is_instant", "names_main",
@@ -131,15 +131,15 @@ class RefsFace:
 
         return shared_layers(RefStates(self), manifest)
 
-    def _open_repository(self, site: Site, record: RepositoryRecord) -> Repository:
+    def _open_repository(self, context: RepositoryContext, record: RepositoryRecord) -> Repository:
         """The object of a repository: of `pond` the one that knows maps."""
         from millpond.versions.repository import Repository
 
-        if record.name != POND or site.space is not self.space:  # type: ignore[attr-defined]
-            return Repository(site, record)
+        if record.name != POND or context.space is not self.space:  # type: ignore[attr-defined]
+            return Repository(context, record)
         from millpond.refs.repository import MapsRepository
 
-        return MapsRepository(site, record, lambda: self.refs)
+        return MapsRepository(context, record, lambda: self.refs)
 
     def branch(self, name: str, *, source: str | None = None) -> BranchPond:
         """A pond of a branch, to read and to load; with a `source`, a ref, the branch is made there.

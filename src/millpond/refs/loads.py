@@ -96,7 +96,7 @@ class BranchLoad:
         if self.stream is None or not maps:
             return None
         check_staged(self.stream[0], commit=self.commit)
-        head, graph, epoch = self._head(), self.states.repository.site.graph, StreamEpoch.of(self.stream, maps)
+        head, graph, epoch = self._head(), self.states.repository.context.graph, StreamEpoch.of(self.stream, maps)
         with self.states.loading.space.read() as tx:
             commit = epoch_entered(tx, graph, head, epoch)
         if commit is None:
@@ -110,7 +110,7 @@ class BranchLoad:
 
     def _head(self) -> str:
         with self.states.loading.space.read() as tx:
-            return self.states.repository.site.graph.commit(tx, self.branch).id
+            return self.states.repository.context.graph.commit(tx, self.branch).id
 
     def enter(self, layers: Sequence[WrittenLayer]) -> LoadResult:
         """Put layers on their maps, staged or as one commit with what is staged.
@@ -175,7 +175,7 @@ class BranchLoad:
         """Enter the load in the log, in the write that moves the branch: from `head`, or another driver may have
         entered the epoch.
         """
-        before, graph = commit.parents[0], self.states.repository.site.graph
+        before, graph = commit.parents[0], self.states.repository.context.graph
         if self.stream is not None and before != head:
             epoch = StreamEpoch.of(self.stream, _rows(layers))
             if epoch_entered(tx, graph, before, epoch) is not None:

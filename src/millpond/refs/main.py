@@ -84,17 +84,17 @@ def record_main(tree: Tree, layers_for: LayersFor) -> Commit:
 
 
 def _heads(tree: Tree) -> dict[str, tuple[MapEntry, Pointer]]:
-    with tree.site.space.read() as tx:
+    with tree.context.space.read() as tx:
         return heads_now(tx)
 
 
 def _unrecorded(tree: Tree) -> tuple[Commit, list[Step]]:
     """The head commit of `main`, and what changed since, the oldest first."""
-    with tree.site.space.read() as tx:
-        head = tree.site.graph.commit(tx, MAIN)
+    with tree.context.space.read() as tx:
+        head = tree.context.graph.commit(tx, MAIN)
         heads = {name: entry for name, (entry, _) in heads_now(tx).items()}
         history = {name: changes_of(tx, name) for name in heads}
-    return head, unrecorded(tree, maps_of(tree.site, head.id), heads, history)
+    return head, unrecorded(tree, maps_of(tree.context, head.id), heads, history)
 
 
 def _sized(step_: Step, layers_for: LayersFor) -> Step:
@@ -109,7 +109,7 @@ def _sized(step_: Step, layers_for: LayersFor) -> Step:
 
 
 def _recorded(tree: Tree, head: Commit, steps: Sequence[Step]) -> Commit:
-    site, mark = tree.site, tree.site.clock.random_id()
+    context, mark = tree.context, tree.context.clock.random_id()
 
     def build(moving: Moving) -> Built:
         if moving.head.id != head.id:
@@ -117,7 +117,7 @@ def _recorded(tree: Tree, head: Commit, steps: Sequence[Step]) -> Commit:
         commits, index = [head], head.tree
         for step_ in steps:
             index = tree_with(tree, index, step_.states)
-            commits.append(step_.message().commit(site, index, [commits[-1]]))
+            commits.append(step_.message().commit(context, index, [commits[-1]]))
         compacted = moving.record.compacted_index
         if compacted is not None:
             for step_ in steps:
@@ -128,7 +128,7 @@ def _recorded(tree: Tree, head: Commit, steps: Sequence[Step]) -> Commit:
         states = (state for step_ in steps for state in step_.states.values() if state is not None)
         name_manifests(tx, states, mark)
 
-    commit = move_head(site, MAIN, None, build, force=True, besides=name)
+    commit = move_head(context, MAIN, None, build, force=True, besides=name)
     step("refs.recorded")
     return commit
 

@@ -15,7 +15,7 @@ from millpond.ranges import scan
 from millpond.refs.stand_ins import stand_in_for
 from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.reference import Reference
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("MAPS", "MapEntry", "counting", "counting_object", "map_path", "maps_of", "states_in")
 
@@ -91,49 +91,49 @@ class MapEntry:
             raise Corrupt("a map's object cannot be read", kind="map_entry_damaged", path=entry.path) from error
 
 
-def maps_of(site: Site, expression: str) -> dict[str, MapEntry]:
+def maps_of(context: RepositoryContext, expression: str) -> dict[str, MapEntry]:
     """All maps at a ref, by name; of a branch with what is staged, unless it ends with `@`.
 
     Raises: `NotFound`, `Invalid` for the ref; as `MapEntry.of`.
     """
     return _counting(
-        site, (entry for batch in Reference(site, expression).entries(MAPS) for entry in entries_of(batch))
+        context, (entry for batch in Reference(context, expression).entries(MAPS) for entry in entries_of(batch))
     )
 
 
-def states_in(site: Site, index: str) -> dict[str, MapEntry]:
+def states_in(context: RepositoryContext, index: str) -> dict[str, MapEntry]:
     """All maps of an index, by name.
 
     Raises: as `MapEntry.of`.
     """
-    batches = scan(site.ranges, site.index(index), *starting(MAPS))
-    return _counting(site, (entry for batch in batches for entry in entries_of(batch)))
+    batches = scan(context.ranges, context.index(index), *starting(MAPS))
+    return _counting(context, (entry for batch in batches for entry in entries_of(batch)))
 
 
-def counting(site: Site, entry: Entry) -> MapEntry:
+def counting(context: RepositoryContext, entry: Entry) -> MapEntry:
     """The state that an object tells of, with the manifest that counts.
 
     Raises: as `MapEntry.of`.
     """
-    with site.space.read() as tx:
+    with context.space.read() as tx:
         return _counted(tx, entry)
 
 
-def counting_object(site: Site, entry: Entry) -> Entry:
+def counting_object(context: RepositoryContext, entry: Entry) -> Entry:
     """The object of a map, whose bytes are the manifest that counts.
 
     Raises: as `MapEntry.of`.
     """
-    state = counting(site, entry)
+    state = counting(context, entry)
     if not state.recorded:
         return entry
     address = entry.address.replace(state.recorded, state.manifest)
     return replace(entry, address=address, checksum=state.manifest, size=state.size)
 
 
-def _counting(site: Site, entries: Iterable[Entry]) -> dict[str, MapEntry]:
+def _counting(context: RepositoryContext, entries: Iterable[Entry]) -> dict[str, MapEntry]:
     listed = list(entries)
-    with site.space.read() as tx:
+    with context.space.read() as tx:
         return {state.name: state for state in (_counted(tx, entry) for entry in listed)}
 
 

@@ -19,7 +19,7 @@ from millpond.maps.model.keyspaces import NAMED
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.refs.stand_ins import forget_stand_ins
 from millpond.versions.collect import Marked
-from millpond.versions.repository_context import Retention, Site
+from millpond.versions.repository_context import RepositoryContext, Retention
 
 __all__ = ("HISTORY_DAYS", "name_manifests", "release")
 
@@ -35,18 +35,18 @@ def name_manifests(tx: Transaction, entries: Iterable[MapEntry], mark: str) -> N
             tx.put(NAMED.pack(entry.folder, entry.manifest), mark.encode())
 
 
-def release(site: Site) -> int:
+def release(context: RepositoryContext) -> int:
     """Let go of the manifests that nothing names any more; how many.
 
     Raises: `NotFound`, `Corrupt` when a commit cannot be read: then all stay.
     """
-    with site.space.read() as tx:
+    with context.space.read() as tx:
         rows = list(tx.scan(NAMED.range()))
-    marked = Marked.read(site)  # later than the rows: what was named in between has another mark
-    active = marked.active(site.seconds(), Retention(HISTORY_DAYS))
+    marked = Marked.read(context)  # later than the rows: what was named in between has another mark
+    active = marked.active(context.seconds(), Retention(HISTORY_DAYS))
     needed: set[tuple[str, str]] = set()
     for expression in (*active, *marked.branches):
-        needed |= {(entry.folder, entry.manifest) for entry in maps_of(site, expression).values()}
+        needed |= {(entry.folder, entry.manifest) for entry in maps_of(context, expression).values()}
     gone = [(key, row) for key, row in rows if NAMED.unpack(key) not in needed]
     step("refs.released")
 
@@ -55,4 +55,4 @@ def release(site: Site) -> int:
         forget_stand_ins(tx)
         return released
 
-    return site.space.write(act) if gone else 0
+    return context.space.write(act) if gone else 0

@@ -76,11 +76,11 @@ class RefPast(Past):
 
     def _read_back(self, id_: str) -> None:
         """Read the commits of a history that were not read yet."""
-        site = self._states.repository.site
+        context = self._states.repository.context
         unread = []
-        with site.space.read() as tx:
+        with context.space.read() as tx:
             while id_ and id_ not in self._commits:
-                unread.append(get_commit(tx, site.graph.commits, id_))
+                unread.append(get_commit(tx, context.graph.commits, id_))
                 id_ = next(iter(unread[-1].parents), "")
         for commit in reversed(unread):
             self._commits[commit.id] = self._state_in(commit)

@@ -49,9 +49,9 @@ def let_go(
     states.record()
     _record_fold(states, definition, manifests)
     changed = [*_deleted_on_branches(states, definition, manifests, where)] if where else []
-    site, folder = states.repository.site, folder_name(definition)
+    context, folder = states.repository.context, folder_name(definition)
     keys = [NAMED.pack(folder, id_) for id_ in sorted(manifests)]
-    with site.space.read() as tx:
+    with context.space.read() as tx:
         rows = {key: tx.get(key) for key in keys}
     held: dict[str, MapEntry] = {}
     holders: dict[str, str] = {}
@@ -67,7 +67,7 @@ def let_go(
             if row is not None and key not in retained and tx.get(key) == row:
                 tx.delete(key)
 
-    site.space.write(act)
+    context.space.write(act)
     step("refs.let_go")
     for id_, state in held.items() if where else ():
         if gone := _written_anew(states, state, where):
@@ -80,7 +80,7 @@ def _deleted_on_branches(
     states: RefStates, definition: MapDefinition, manifests: Collection[str], where: str
 ) -> Iterator[str]:  # fmt: skip
     """Delete the rows on each branch but `main` whose state is one of those manifests; a line for each commit."""
-    for name in sorted(Marked.read(states.repository.site).branches):
+    for name in sorted(Marked.read(states.repository.context).branches):
         state = None if name == MAIN else states.map(name, definition.name)
         if state is None or state.folder != folder_name(definition) or state.manifest not in manifests:
             continue
@@ -102,7 +102,7 @@ def _layers_on(states: RefStates, branch: str, state: MapEntry) -> RefLayers:
 
 def _written_anew(states: RefStates, state: MapEntry, where: str) -> int:
     """Let the state of a map without the rows stand in for it; how many went, as `without_rows` says."""
-    layers, site = states.layers_for(state.definition), states.repository.site
+    layers, context = states.layers_for(state.definition), states.repository.context
     with layers.writing(rewrites=True):
         manifest = load_manifest(layers.objects, state.manifest)
         try:
@@ -115,8 +115,8 @@ def _written_anew(states: RefStates, state: MapEntry, where: str) -> int:
             )  # fmt: skip
             new = state.with_manifest(layers.stored(replace(changed, shard_version=manifest.shard_version)))
             step("refs.written_anew")
-            mark, stand_in = site.clock.random_id(), StandIn(new.manifest, new.size)
-            site.space.write(lambda tx: put_stand_in(tx, state.folder, state.manifest, stand_in, mark))
+            mark, stand_in = context.clock.random_id(), StandIn(new.manifest, new.size)
+            context.space.write(lambda tx: put_stand_in(tx, state.folder, state.manifest, stand_in, mark))
             step("refs.stands_in")
     return gone
 
@@ -133,8 +133,8 @@ def _record_fold(states: RefStates, definition: MapDefinition, manifests: Collec
 
 def _in_use(states: RefStates) -> Iterator[tuple[str, str]]:
     """The refs whose states are in use, and what is to be done there."""
-    site = states.repository.site
-    marked = Marked.read(site)
+    context = states.repository.context
+    marked = Marked.read(context)
     for name in sorted(marked.branches):
         for expression in (name, f"{name}@"):
             yield expression, f"branch {name}: delete them there with --branch {name} --now, or delete the branch"
@@ -143,5 +143,5 @@ def _in_use(states: RefStates) -> Iterator[tuple[str, str]]:
     heads = {name: record.commit_id for name, record in sorted(marked.branches.items())}
     for (left, one_head), (right, other_head) in combinations(heads.items(), 2):
         with suppress(Invalid):  # they have none
-            base = common_base(site, one_head, other_head)
+            base = common_base(context, one_head, other_head)
             yield base.id, f"the merge base of {left} and {right}: merge or delete one of them"

@@ -132,7 +132,7 @@ class Refs:
         Raises: `Denied` for `main`.
         """
         self.states.repository.delete_branch(name)
-        release(self.states.repository.site)
+        release(self.states.repository.context)
 
     def commit(self, branch: str, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged on a branch; on `main`, what loads changed.
@@ -160,9 +160,9 @@ class Refs:
         merging = Merging.of(strategy, resolutions)
 
         def sides(head: Commit) -> tuple[Commit, Commit, list[Commit]]:
-            site = self.states.repository.site
+            context = self.states.repository.context
             theirs = self.states.commit(source)
-            base = common_base(site, theirs.id, head.id)
+            base = common_base(context, theirs.id, head.id)
             if theirs.id == base.id and not allow_empty:
                 raise no_changes(into, head.id)
             return base, theirs, [] if squash or theirs.id == head.id else [theirs]
@@ -222,9 +222,9 @@ class Refs:
                 raise missing_map(self.states.loading, name, ref=ref)
         chosen = set(maps or states)
         words = Message(message or f"Restore {', '.join(sorted(chosen))} from {ref}")
-        site = self.states.repository.site
-        with site.space.read() as tx:
-            theirs = get_commit(tx, site.graph.commits, commit)
+        context = self.states.repository.context
+        with context.space.read() as tx:
+            theirs = get_commit(tx, context.graph.commits, commit)
         words_of = branch, branch, ref
         merge = _Merge(lambda head: (head, theirs, []), words_of, only=frozenset(chosen), brings=True)
         return self._merged(branch, merge, words)
@@ -234,20 +234,20 @@ class Refs:
 
         Raises: `Invalid`, kind `reset_main`.
         """
-        site = self.states.repository.site
+        context = self.states.repository.context
         if ref is not None and branch == MAIN:
             raise reset_main(ref)
         if ref is None:
-            reset_all(site, branch, force=True)
+            reset_all(context, branch, force=True)
         else:
-            reset_hard(site, branch, self.states.resolve(ref), force=True)
-        release(site)
+            reset_hard(context, branch, self.states.resolve(ref), force=True)
+        release(context)
 
     def _picked(self, ref: str, parent_number: int | None, act: str) -> tuple[Commit, Commit]:
         def refused() -> Conflict:
             return Conflict(f"to {act} a merge, say the number of a parent", kind="revert_parent", ref=ref)
 
-        picked = pick(self.states.repository.site, self.states.resolve(ref), parent_number, refused)
+        picked = pick(self.states.repository.context, self.states.resolve(ref), parent_number, refused)
         if picked.parent is None:
             raise Invalid("the first commit has no parent", kind="parent_number", ref=ref, hint="name a later commit")
         return picked.commit, picked.parent
@@ -303,10 +303,10 @@ class Refs:
 
     def _brought(self, head: str, there: tuple[str, ...]) -> list[Commit]:
         """The commits from a head back along first parents, to the first that the commits `there` have."""
-        site, commits = self.states.repository.site, list[Commit]()
+        context, commits = self.states.repository.context, list[Commit]()
         parents: tuple[str, ...] = (head,)
-        with site.space.read() as tx:
-            load = site.graph.load(tx)
+        with context.space.read() as tx:
+            load = context.graph.load(tx)
             while parents:
                 commits.append(load(parents[0]))
                 parents = commits[-1].parents
@@ -318,20 +318,20 @@ class Refs:
 
     def _merged(self, branch: str, merge: _Merge, message: Message) -> Commit:
         """Merge maps, and files, into a branch, from the states that the merge names."""
-        site = self.states.repository.site
+        context = self.states.repository.context
         for _ in range(TRIES_MAX):
-            terms = collected_terms(site.space)
+            terms = collected_terms(context.space)
             heads = self._heads(branch)
-            with site.space.read() as tx:
-                head = site.graph.commit(tx, f"{branch}@")
+            with context.space.read() as tx:
+                head = context.graph.commit(tx, f"{branch}@")
             base, theirs, more = merge.sides_at(head)
-            with site.space.read() as tx:
-                epochs = merge.epochs(site.graph.load(tx), head.id, theirs.id)
-            sides = merge.sides([maps_of(site, commit.id) for commit in (base, head, theirs)])
+            with context.space.read() as tx:
+                epochs = merge.epochs(context.graph.load(tx), head.id, theirs.id)
+            sides = merge.sides([maps_of(context, commit.id) for commit in (base, head, theirs)])
             self._check_rights(branch, sides)
             try:
                 with self._writing(sides):
-                    if collected_terms(site.space) != terms:
+                    if collected_terms(context.space) != terms:
                         continue  # files of these sides may have gone
                     merged = merge_maps(
                         sides, self.states.layers_for, partial(self._manifest, heads=heads, ref=branch),
@@ -382,18 +382,18 @@ class Refs:
 
     def _with_files(self, base: str, theirs: str, merge: _Merge, ours: str) -> str:
         """The index of ours, whose maps are those of the outcome, with what theirs changed of files."""
-        site = self.states.repository.site
-        outcome = states_in(site, ours)
+        context = self.states.repository.context
+        outcome = states_in(context, ours)
         if merge.only is not None or all(
-            site.index(index).count == len(states_in(site, index)) for index in (base, theirs)
+            context.index(index).count == len(states_in(context, index)) for index in (base, theirs)
         ):
             return ours  # there are no files
 
         def alike(index: str) -> str:
-            states: dict[str, MapEntry | None] = dict.fromkeys(states_in(site, index))
+            states: dict[str, MapEntry | None] = dict.fromkeys(states_in(context, index))
             return tree_with(self.states.tree(), index, {**states, **outcome})
 
-        return merge_trees(site, alike(base), ours, alike(theirs), merge.options)
+        return merge_trees(context, alike(base), ours, alike(theirs), merge.options)
 
     def _committed(
         self, branch: str, message: Message, merged: Sequence[MergedMap], heads: Mapping[str, Head],
@@ -457,4 +457,4 @@ def guarded(opened: Repository, need: Need) -> Repository:
     if not isinstance(opened, MapsRepository):
         return opened
     pond = opened.refs().pond
-    return MapsRepository(opened.site, opened.record, lambda: Refs(pond, need))
+    return MapsRepository(opened.context, opened.record, lambda: Refs(pond, need))

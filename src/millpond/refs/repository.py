@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.objects.entries import Entry
     from millpond.versions.paging import Page
-    from millpond.versions.repository_context import RepositoryRecord, Site
+    from millpond.versions.repository_context import RepositoryContext, RepositoryRecord
 
 __all__ = ("MapsBranch", "MapsReference", "MapsRepository", "MapsStaging", "reset_main")
 
@@ -35,17 +35,17 @@ __all__ = ("MapsBranch", "MapsReference", "MapsRepository", "MapsStaging", "rese
 class MapsRepository(Repository):
     """The repository that maps are in; `refs` gives what knows them."""
 
-    def __init__(self, site: Site, record: RepositoryRecord, refs: Callable[[], Refs]) -> None:
-        super().__init__(replace(site, composed=MAPS), record)
+    def __init__(self, context: RepositoryContext, record: RepositoryRecord, refs: Callable[[], Refs]) -> None:
+        super().__init__(replace(context, composed=MAPS), record)
         self.refs = refs
 
     def branch(self, name: str) -> Branch:
         """A branch to read and to change."""
-        return MapsBranch(self.site, name, self.refs)
+        return MapsBranch(self.context, name, self.refs)
 
     def ref(self, expression: str) -> Reference:
         """A state to read; of `main` as it is by then."""
-        return MapsReference(self.site, expression, self.refs)
+        return MapsReference(self.context, expression, self.refs)
 
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> Branch:
         """A new branch at the commit of a ref, of `main` as it is now."""
@@ -79,7 +79,7 @@ class MapsRepository(Repository):
         """
         garbage = super().collect(grace_ms=grace_ms, dry_run=dry_run)
         if not dry_run:
-            release(self.site)
+            release(self.context)
         return garbage
 
     def _record(self, *expressions: str) -> None:
@@ -90,8 +90,8 @@ class MapsRepository(Repository):
 class MapsReference(Reference):
     """A state of the repository that maps are in; `main` is recorded before each read."""
 
-    def __init__(self, site: Site, expression: str, refs: Callable[[], Refs]) -> None:
-        super().__init__(site, expression)
+    def __init__(self, context: RepositoryContext, expression: str, refs: Callable[[], Refs]) -> None:
+        super().__init__(context, expression)
         self._refs = refs
 
     def head(self) -> Commit:
@@ -103,7 +103,7 @@ class MapsReference(Reference):
         """The entry at a path; of a map with the manifest that counts."""
         self._record()
         entry = super().stat(path)
-        return counting_object(self.site, entry) if path.startswith(MAPS) else entry
+        return counting_object(self.context, entry) if path.startswith(MAPS) else entry
 
     def list(
         self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
@@ -125,10 +125,10 @@ class MapsReference(Reference):
 class MapsBranch(MapsReference, Branch):
     """A branch of the repository that maps are in."""
 
-    def __init__(self, site: Site, name: str, refs: Callable[[], Refs]) -> None:
-        Branch.__init__(self, site, name)
+    def __init__(self, context: RepositoryContext, name: str, refs: Callable[[], Refs]) -> None:
+        Branch.__init__(self, context, name)
         self._refs = refs
-        self.staging = MapsStaging(site, name)
+        self.staging = MapsStaging(context, name)
 
     def commit(
         self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
@@ -143,8 +143,8 @@ class MapsBranch(MapsReference, Branch):
             raise Invalid("maps are not set by a tree", kind="maps_tree", branch=self.name, hint="merge, or restore")
         before = None
         if self.name == MAIN:
-            with self.site.space.read() as tx:
-                before = self.site.graph.commit(tx, f"{MAIN}@")
+            with self.context.space.read() as tx:
+                before = self.context.graph.commit(tx, f"{MAIN}@")
         recorded = None if before is None else self._refs().states.record()
         try:
             return super().commit(

@@ -29,9 +29,9 @@ def shared_layers(states: RefStates, manifest: SnapshotManifest, branch: str = M
     with states.loading.space.read() as tx:
         if next(iter(tx.keys(NAMED[folder].range())), None) is None:
             return 0  # no commit has the map
-    site = states.repository.site
-    with site.space.read() as tx:
-        names = [str(BRANCH[site.uid].unpack(key)[0]) for key in tx.keys(BRANCH[site.uid].range())]
+    context = states.repository.context
+    with context.space.read() as tx:
+        names = [str(BRANCH[context.uid].unpack(key)[0]) for key in tx.keys(BRANCH[context.uid].range())]
     others = islice((name for name in names if name != branch), BRANCHES_MAX)
     return max((_in_common(manifest, _newest(states, name, manifest.map, folder)) for name in others), default=0)
 

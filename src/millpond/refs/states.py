@@ -83,8 +83,8 @@ class RefStates:
 
     def tree(self, words: Message | None = None) -> Tree:
         """The repository, to change maps in, with the words of a commit."""
-        site = replace(self.repository.site, composed="")  # maps are written here, and nowhere else
-        return Tree(site, self._pond.place.address, words or Message())
+        context = replace(self.repository.context, composed="")  # maps are written here, and nowhere else
+        return Tree(context, self._pond.place.address, words or Message())
 
     def layers_for(self, definition: MapDefinition) -> Layers:
         """The layers of `main` of a map, which others share the files of."""
@@ -110,11 +110,11 @@ class RefStates:
         """
         if names_main(ref) or is_instant(ref):
             self.record()
-        site = self.repository.site
+        context = self.repository.context
         if is_instant(ref):
             return self._at_instant(parse_instant(ref), ref)
-        with site.space.read() as tx:
-            return site.graph.commit(tx, ref).id
+        with context.space.read() as tx:
+            return context.graph.commit(tx, ref).id
 
     def _at_instant(self, instant: int, ref: str) -> str:
         for commit in self.log(MAIN, first_parent=True):
@@ -124,19 +124,19 @@ class RefStates:
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
-        site = self.repository.site
-        with site.space.read() as tx:
-            start = site.graph.commit(tx, ref).id
-            commits = site.graph.load(tx)
+        context = self.repository.context
+        with context.space.read() as tx:
+            start = context.graph.commit(tx, ref).id
+            commits = context.graph.load(tx)
             yield from list(log(commits, start, Window(first_parent=first_parent)))
 
     def maps(self, ref: str) -> dict[str, MapEntry]:
         """The states of all maps at a ref; of a branch with what is staged."""
-        return maps_of(self.repository.site, ref)
+        return maps_of(self.repository.context, ref)
 
     def map(self, ref: str, name: str) -> MapEntry | None:
         """The state of a map at a ref; None when it is not there."""
-        return entry_at_ref(self.repository.site, ref, name)
+        return entry_at_ref(self.repository.context, ref, name)
 
     def map_at(self, ref: str, name: str) -> MapEntry:
         """The state of a map at a ref.
@@ -184,9 +184,9 @@ class RefStates:
 
     def commit(self, ref: str) -> Commit:
         """The commit of a ref, see `resolve`."""
-        id_, site = self.resolve(ref), self.repository.site
-        with site.space.read() as tx:
-            return get_commit(tx, site.graph.commits, id_)
+        id_, context = self.resolve(ref), self.repository.context
+        with context.space.read() as tx:
+            return get_commit(tx, context.graph.commits, id_)
 
 
 def map_exists(name: str) -> AlreadyExists:

@@ -98,7 +98,7 @@ def unrecorded(
 ) -> list[Step]:  # fmt: skip
     """The steps since maps were what they were `before`, the oldest first; `heads` are those of now."""
     steps: dict[int, Step] = {}
-    last = Step(tree.site.clock.now_ms())
+    last = Step(tree.context.clock.now_ms())
     for name, entry in heads.items():
         recorded = before.get(name)
         if entry.same_state(recorded):

@@ -32,7 +32,7 @@ from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check
 from millpond.versions.objects.uploads import data_name, read_bytes, upload
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
 from millpond.versions.staging.branches import BranchRecord, BranchState, get_branch
 from millpond.versions.staging.bulk import Rows, stage_rows
@@ -58,12 +58,12 @@ class Branch(Reference):
     `force` lets it pass in a read-only repository.
     """
 
-    def __init__(self, site: Site, name: str) -> None:
-        super().__init__(site, name)
+    def __init__(self, context: RepositoryContext, name: str) -> None:
+        super().__init__(context, name)
         self.name = name
-        self.staging = Staging(site, name)
-        self.uploads = Uploads(site, name)
-        self.imports = Imports(site, name)
+        self.staging = Staging(context, name)
+        self.uploads = Uploads(context, name)
+        self.imports = Imports(context, name)
 
     def put(
         self, path: str, body: bytes | memoryview | Iterable[bytes | memoryview], *,
@@ -77,21 +77,21 @@ class Branch(Reference):
         Raises: `Conflict`, kind `precondition_failed`; `Invalid` for a path; `Unavailable` when the place is full.
         """
         check_path(path)
-        site = self.site
+        context = self.context
         condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
-        with site.space.read() as tx:  # before anything is uploaded in vain
-            site.check_writable(tx, self.name, "write to", force=force)
-            get_branch(tx, site.uid, self.name)
-        stored = upload(site.data, data_name(site.clock.now_ms(), site.clock.random_id()), body)
+        with context.space.read() as tx:  # before anything is uploaded in vain
+            context.check_writable(tx, self.name, "write to", force=force)
+            get_branch(tx, context.uid, self.name)
+        stored = upload(context.data, data_name(context.clock.now_ms(), context.clock.random_id()), body)
         entry = Entry(
-            path, stored.address, stored.size, site.seconds(), stored.checksum, content_type, dict(metadata or {})
+            path, stored.address, stored.size, context.seconds(), stored.checksum, content_type, dict(metadata or {})
         )
-        put_entry(site, self.name, entry, condition, force=force)
+        put_entry(context, self.name, entry, condition, force=force)
         return entry
 
     def delete(self, path: str, *, force: bool = False) -> bool:
         """Delete a path; False when nothing was there, which is no error."""
-        return delete_paths(self.site, self.name, [path], force=force) > 0
+        return delete_paths(self.context, self.name, [path], force=force) > 0
 
     def copy(
         self, path: str, target: str, *, ref: str | None = None, shared: bool = True, force: bool = False
@@ -100,14 +100,14 @@ class Branch(Reference):
 
         Raises: `NotFound` for the path, or for bytes that are to be copied, kind `data_missing`.
         """
-        source, site = self if ref is None else Reference(self.site, ref), self.site
-        entry = replace(source.stat(path), path=target, mtime=site.seconds())
+        source, context = self if ref is None else Reference(self.context, ref), self.context
+        entry = replace(source.stat(path), path=target, mtime=context.seconds())
         if not shared:
-            place, name = source.site.place(entry.address)
+            place, name = source.context.place(entry.address)
             chunks = read_bytes(place, name, 0, entry.size)
-            stored = upload(site.data, data_name(site.clock.now_ms(), site.clock.random_id()), chunks)
+            stored = upload(context.data, data_name(context.clock.now_ms(), context.clock.random_id()), chunks)
             entry = replace(entry, address=stored.address)
-        put_entry(site, self.name, entry, force=force)
+        put_entry(context, self.name, entry, force=force)
         return entry
 
     def commit(
@@ -124,7 +124,7 @@ class Branch(Reference):
         words = Message(message, committer, metadata or {}, created)
         with self._reported("commit") as job:
             commit = commit_staged(
-                self.site, self.name, words, allow_empty=allow_empty, force=force, prefixes=prefixes,
+                self.context, self.name, words, allow_empty=allow_empty, force=force, prefixes=prefixes,
                 source_tree=source_tree,
             )  # fmt: skip
             job.note(commit=commit.id)
@@ -143,14 +143,14 @@ class Branch(Reference):
         merging = Merging.of(strategy, resolutions, squash=squash, allow_empty=allow_empty)
         words = Message(message, committer, metadata or {})
         with self._reported("merge") as job:
-            commit = merge_into(self.site, self.name, source, words, merging, force=force)
+            commit = merge_into(self.context, self.name, source, words, merging, force=force)
             job.note(commit=commit.id)
         return commit
 
     @contextmanager
     def _reported(self, act: str) -> Iterator[JobReport]:
         """An act on this branch, in the job set `repository/REPOSITORY/BRANCH`."""
-        with self.site.reports.job(f"repository/{self.site.name}/{self.name}", act=act) as job:
+        with self.context.reports.job(f"repository/{self.context.name}/{self.name}", act=act) as job:
             job.running()
             yield job
 
@@ -158,16 +158,16 @@ class Branch(Reference):
         """One page of what is staged: the changes from the head."""
         listing = Listing(prefix, delimiter, after, amount)
         with self._reading() as (tx, view):
-            return change_page(lambda keys: two_dot(self.site, at(tx), view.head, view, keys), listing)
+            return change_page(lambda keys: two_dot(self.context, at(tx), view.head, view, keys), listing)
 
     def reset(self, *, path: str | None = None, prefix: str | None = None, force: bool = False) -> None:
         """Take back what is staged: at a path, below a prefix, or all of it."""
         if path is not None:
-            reset_path(self.site, self.name, path, force=force)
+            reset_path(self.context, self.name, path, force=force)
         elif prefix is not None:
-            restore_prefix(self.site, self.name, prefix, force=force)
+            restore_prefix(self.context, self.name, prefix, force=force)
         else:
-            reset_all(self.site, self.name, force=force)
+            reset_all(self.context, self.name, force=force)
 
     def revert(
         self, ref: str, *, parent_number: int | None = None, committer: str = "", message: str = "",
@@ -180,7 +180,7 @@ class Branch(Reference):
         """
         words = Message(message, committer, metadata or {})
         return revert(
-            self.site, self.name, ref, words, parent_number=parent_number, allow_empty=allow_empty, force=force
+            self.context, self.name, ref, words, parent_number=parent_number, allow_empty=allow_empty, force=force
         )
 
     def cherry_pick(
@@ -192,7 +192,7 @@ class Branch(Reference):
         Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `parent_number`, `cherry_pick_parent`.
         """
         return cherry_pick(
-            self.site, self.name, ref, committer, parent_number=parent_number, text=message, metadata=metadata,
+            self.context, self.name, ref, committer, parent_number=parent_number, text=message, metadata=metadata,
             force=force,
         )  # fmt: skip
 
@@ -200,21 +200,21 @@ class Branch(Reference):
 class Staging:
     """Staged entries of a branch, in bulk; and their maintenance."""
 
-    def __init__(self, site: Site, name: str) -> None:
-        self.site = site
+    def __init__(self, context: RepositoryContext, name: str) -> None:
+        self.context = context
         self.name = name
 
     def record(self) -> BranchRecord:
         """The branch's record: head, tokens, compacted index."""
-        with self.site.space.read() as tx:
-            return get_branch(tx, self.site.uid, self.name)
+        with self.context.space.read() as tx:
+            return get_branch(tx, self.context.uid, self.name)
 
     def state(self) -> BranchState:
         """The head, and the layers of what is staged."""
-        with self.site.space.read() as tx:
-            record = get_branch(tx, self.site.uid, self.name)
+        with self.context.space.read() as tx:
+            record = get_branch(tx, self.context.uid, self.name)
             return BranchState(
-                record.commit_id, record.hidden, is_dirty(self.site, at(tx), view_of(self.site, tx, record)),
+                record.commit_id, record.hidden, is_dirty(self.context, at(tx), view_of(self.context, tx, record)),
                 len(record.sealed), record.compacted_index, record.compaction_start_time,
             )  # fmt: skip
 
@@ -225,7 +225,7 @@ class Staging:
         """
         need_type("entry", entry, Entry)
         condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
-        put_entry(self.site, self.name, entry, condition, force=force)
+        put_entry(self.context, self.name, entry, condition, force=force)
         return entry
 
     def stage(self, rows: Rows, *, force: bool = False) -> int:
@@ -234,7 +234,7 @@ class Staging:
 
         Raises: `Invalid` for columns or paths.
         """
-        count, staged = stage_rows(self.site, self.name, rows, force=force)
+        count, staged = stage_rows(self.context, self.name, rows, force=force)
         if staged is not None:
             self._compact_if_due()
         return count
@@ -246,25 +246,25 @@ class Staging:
         `ranges_collected`, when garbage with the same content was collected meanwhile: push again.
         """
         need_type("batches", batches, Iterable)
-        now, count = self.site.seconds(), collections(self.site)
-        index = write_segment(self.site, (normal_batch(batch, mtime=now) for batch in batches))
+        now, count = self.context.seconds(), collections(self.context)
+        index = write_segment(self.context, (normal_batch(batch, mtime=now) for batch in batches))
         if index.count:
-            push_segment(self.site, self.name, index, count, force=force)
+            push_segment(self.context, self.name, index, count, force=force)
             self._compact_if_due()
         return index.count
 
     def _compact_if_due(self) -> None:
-        if is_due(self.site, self.name):
-            self.site.after(lambda: self.compact(paused=True))
+        if is_due(self.context, self.name):
+            self.context.after(lambda: self.compact(paused=True))
 
     def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
         """Delete paths, all or none; how many of them were there."""
-        return delete_paths(self.site, self.name, paths, force=force)
+        return delete_paths(self.context, self.name, paths, force=force)
 
     def delete_prefix(self, prefix: str, *, force: bool = False) -> None:
         """Delete all paths that begin with a prefix, by one range tombstone."""
         need_type("prefix", prefix, str)
-        delete_prefix(self.site, self.name, prefix, fresh_token=self.site.clock.random_id(), force=force)
+        delete_prefix(self.context, self.name, prefix, fresh_token=self.context.clock.random_id(), force=force)
 
     def copy_prefix(self, prefix: str, target: str, *, ref: str | None = None, force: bool = False) -> int:
         """Stage the entries below a prefix, of this branch or of a ref, below another one, all or none; how many.
@@ -275,7 +275,7 @@ class Staging:
         """
         need_type("prefix", prefix, str)
         need_type("target", target, str)
-        source, length = Reference(self.site, ref or self.name), len(prefix)
+        source, length = Reference(self.context, ref or self.name), len(prefix)
 
         def moved() -> Iterator[pa.RecordBatch]:
             for batch in source.entries(prefix):
@@ -290,7 +290,7 @@ class Staging:
 
         Raises: `NotFound` for the path.
         """
-        return move_entry(self.site, self.name, path, target, force=force)
+        return move_entry(self.context, self.name, path, target, force=force)
 
     def set_metadata(self, path: str, metadata: Mapping[str, str], *, force: bool = False) -> Entry:
         """Replace the user metadata of an entry.
@@ -298,28 +298,28 @@ class Staging:
         Raises: `NotFound` for the path.
         """
         need_type("metadata", metadata, Mapping)
-        return set_metadata(self.site, self.name, path, dict(metadata), force=force)
+        return set_metadata(self.context, self.name, path, dict(metadata), force=force)
 
     def restore(self, prefix: str, ref: str, *, force: bool = False) -> int:
         """Stage what makes the paths below a prefix what they are at a ref; how many changed. No bytes are copied."""
         need_type("prefix", prefix, str)
-        return restore_prefix(self.site, self.name, prefix, ref, force=force)
+        return restore_prefix(self.context, self.name, prefix, ref, force=force)
 
     def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
         """Move the head to another commit; nothing may be staged, or with `force` it is forgotten.
 
         Raises: `Invalid`, kind `branch_dirty`.
         """
-        return reset_hard(self.site, self.name, ref, force=force)
+        return reset_hard(self.context, self.name, ref, force=force)
 
     def compact(self, *, paused: bool = False) -> Compacted:
         """Fold what is staged into a compacted index; `paused`: not if another compaction began lately."""
-        return compact(self.site, self.name, paused=paused)
+        return compact(self.context, self.name, paused=paused)
 
     def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, of one moment."""
         need_type("prefix", prefix, str)
-        with self.site.space.read() as tx:
-            view = view_of(self.site, tx, get_branch(tx, self.site.uid, self.name))
-            for marked in two_dot(self.site, at(tx), view.head, view, starting(prefix)):
+        with self.context.space.read() as tx:
+            view = view_of(self.context, tx, get_branch(tx, self.context.uid, self.name))
+            for marked in two_dot(self.context, at(tx), view.head, view, starting(prefix)):
                 yield change_rows(marked)

@@ -45,7 +45,7 @@ from millpond.versions.keyspaces import TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
 from millpond.versions.protocols import GRACE_MS
-from millpond.versions.repository_context import Retention, Site, read_setting
+from millpond.versions.repository_context import RepositoryContext, Retention, read_setting
 from millpond.versions.staging.branches import BranchRecord, all_branches
 from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
@@ -104,15 +104,16 @@ class Marked:
     importing: bool
 
     @classmethod
-    def read(cls, site: Site) -> Marked:
+    def read(cls, context: RepositoryContext) -> Marked:
         """The present state."""
-        with site.space.read() as tx:
+        with context.space.read() as tx:
             return cls(
-                {commit.id: commit for commit in read_commits(tx, site.graph.commits)},
-                dict(all_branches(tx, site.uid)),
-                {row.decode() for _, row in tx.scan(TAG[site.uid].range())}, read_setting(tx, site.uid, Retention)[0],
-                {upload.address: upload for upload in open_uploads(tx, site.uid)},
-                running_imports(tx, site.uid),
+                {commit.id: commit for commit in read_commits(tx, context.graph.commits)},
+                dict(all_branches(tx, context.uid)),
+                {row.decode() for _, row in tx.scan(TAG[context.uid].range())},
+                read_setting(tx, context.uid, Retention)[0],
+                {upload.address: upload for upload in open_uploads(tx, context.uid)},
+                running_imports(tx, context.uid),
             )  # fmt: skip
 
     def active(self, now: int, rules: Retention | None = None) -> set[str]:
@@ -120,7 +121,7 @@ class Marked:
         heads = {name: record.commit_id for name, record in self.branches.items()}
         return active_commits(self.commits, heads, self.tags, self.rules or rules, now)
 
-    def looks(self, site: Site) -> Iterator[tuple[set[str], dict[str, BranchRecord]]]:
+    def looks(self, context: RepositoryContext) -> Iterator[tuple[set[str], dict[str, BranchRecord]]]:
         """The indexes and branches that are staged, then those that moved while these were read, until none did.
 
         A token that a commit or a compaction takes may lose its rows while they are read: then they are in a tree that
@@ -130,7 +131,7 @@ class Marked:
         state, trees, branches = self, self.staged_trees, self.branches
         for _ in range(LOOKS_MAX):
             yield trees, branches
-            later = Marked.read(site)
+            later = Marked.read(context)
             branches = {name: record for name, record in later.branches.items() if state.branches.get(name) != record}
             trees = {commit.tree for id_, commit in later.commits.items() if id_ not in state.commits}
             trees |= later.staged_trees - state.staged_trees
@@ -207,7 +208,7 @@ def checked_grace(grace_ms: int) -> int:
 
 
 def collect(
-    site: Site, *, grace_ms: int = GRACE_MS, dry_run: bool = False, work: Work | None = None,
+    context: RepositoryContext, *, grace_ms: int = GRACE_MS, dry_run: bool = False, work: Work | None = None,
     readers_ms: int | None = None,
 ) -> Garbage:  # fmt: skip
     """Delete what nothing needs, or count it. `readers_ms`: the grace time of ranges, if it is another.
@@ -218,48 +219,48 @@ def collect(
     Raises: `Conflict` when another collection deletes, or a copy comes; `NotFound`, `Corrupt` for ranges: nothing is
     deleted then.
     """
-    work = work or LocalWork(site)
-    before = site.clock.now_ms() - grace_ms
+    work = work or LocalWork(context)
+    before = context.clock.now_ms() - grace_ms
     if not dry_run:
-        end_dead_imports(site)
-        _end_uploads(site)
-    check = partial(check_undisturbed, site.space, 0 if dry_run else free_term(site.space, site.clock))
-    state, active, needed = steadily(lambda: _mark(site, work))
+        end_dead_imports(context)
+        _end_uploads(context)
+    check = partial(check_undisturbed, context.space, 0 if dry_run else free_term(context.space, context.clock))
+    state, active, needed = steadily(lambda: _mark(context, work))
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
     step("collect.marked")
     if not state.branches:  # a bare repository, which waits for a restore of what lies in its namespace
         return garbage
     work.sweep(before, state.uploads, garbage, check)
     if not state.importing:
-        _collect_ranges(site, state, needed, garbage, grace_ms if readers_ms is None else readers_ms, check)
-    _collect_scratch(site, before, garbage)
+        _collect_ranges(context, state, needed, garbage, grace_ms if readers_ms is None else readers_ms, check)
+    _collect_scratch(context, before, garbage)
     return garbage
 
 
-def _mark(site: Site, work: Work) -> tuple[Marked, set[str], set[str]]:
+def _mark(context: RepositoryContext, work: Work) -> tuple[Marked, set[str], set[str]]:
     """Mark what active commits and branches name, and what those that moved meanwhile do.
 
     Returned are the state, its active commits, and the files of its trees.
     """
-    state = Marked.read(site)
-    active = state.active(site.seconds())
+    state = Marked.read(context)
+    active = state.active(context.seconds())
     first = {state.commits[id_].tree for id_ in active}
-    for trees, branches in state.looks(site):
+    for trees, branches in state.looks(context):
         work.mark(first | trees, branches)
         first = set()
-    return state, active, _files(site, state.trees)
+    return state, active, _files(context, state.trees)
 
 
-def _end_uploads(site: Site) -> None:
+def _end_uploads(context: RepositoryContext) -> None:
     """Delete the rows of uploads that were not completed in their time."""
-    now = site.clock.now_ms()
+    now = context.clock.now_ms()
 
     def end(tx: Transaction) -> None:
-        for upload in list(open_uploads(tx, site.uid)):
+        for upload in list(open_uploads(tx, context.uid)):
             if now >= upload.created_ms + OPEN_MS_MAX:
-                tx.delete(UPLOAD[site.uid].pack(upload.id))
+                tx.delete(UPLOAD[context.uid].pack(upload.id))
 
-    site.space.write(end)
+    context.space.write(end)
     step("collect.uploads_ended")
 
 
@@ -269,29 +270,29 @@ class LocalWork:
     Addresses of needed objects are sorted hashes: one that collides with another only retains more.
     """
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, context: RepositoryContext) -> None:
+        self._context = context
         self._ranges: set[str] = set()
         self._parts = [np.zeros(0, np.uint64)]
 
     def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
         """Note the hashes of what is named."""
-        ranges = (open_range(self._site.ranges, entry).column("address") for entry in self._entries(trees))
-        for addresses in chain(ranges, staged_addresses(self._site, branches)):
-            self._parts.append(np.unique(address_hashes(self._site.namespace, addresses)))
+        ranges = (open_range(self._context.ranges, entry).column("address") for entry in self._entries(trees))
+        for addresses in chain(ranges, staged_addresses(self._context, branches)):
+            self._parts.append(np.unique(address_hashes(self._context.namespace, addresses)))
             if len(self._parts) > 64:
                 self._parts = [np.unique(np.concatenate(self._parts))]
 
     def _entries(self, trees: set[str]) -> Iterator[RangeEntry]:
         for tree in sorted(trees):
-            for entry in self._site.index(tree).entries:
+            for entry in self._context.index(tree).entries:
                 if entry.id not in self._ranges:
                     yield entry
                     self._ranges.add(entry.id)  # now its objects are noted, and not when it was missing
 
     def sweep(self, before: int, uploads: Container[str], garbage: Garbage, check: Callable[[], None]) -> None:
         """Go through the objects of the namespace."""
-        data = self._site.data
+        data = self._context.data
         for infos in _blocks(old_objects(data.list(DATA, prefix=f"{DATA}/"), before, uploads)):
             needed = self._holds([info.name for info in infos])
             unneeded = [info for info, there in zip(infos, needed, strict=True) if not there]
@@ -331,9 +332,9 @@ def address_hashes(namespace: str, addresses: pa.Array) -> npt.NDArray[np.uint64
     return hash_keys(pa.array(names, pa.string()))
 
 
-def staged_addresses(site: Site, branches: dict[str, BranchRecord]) -> Iterator[pa.Array]:
+def staged_addresses(context: RepositoryContext, branches: dict[str, BranchRecord]) -> Iterator[pa.Array]:
     """The addresses in the tokens of branches, of one moment: else what moves from one to another is in neither."""
-    with site.space.read() as tx:
+    with context.space.read() as tx:
         for record in branches.values():
             for layer in record.layers:
                 if layer.index is None:
@@ -347,68 +348,74 @@ def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
 
 
 def _collect_ranges(
-    site: Site, state: Marked, needed: set[str], garbage: Garbage, grace_ms: int, check: Callable[[], None]
-) -> None:
+    context: RepositoryContext, state: Marked, needed: set[str], garbage: Garbage, grace_ms: int,
+    check: Callable[[], None],
+) -> None:  # fmt: skip
     """Delete ranges and indexes that no row has named for the grace time; those that were named meanwhile stay."""
     unreferenced = Unneeded.of(
-        site,
-        (info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed),
+        context,
+        (
+            info.name
+            for folder in ("ranges", "indexes")
+            for info in context.ranges.list(folder)
+            if info.name not in needed
+        ),
     )
-    due = unreferenced.before(site.clock.now_ms() - grace_ms)
+    due = unreferenced.before(context.clock.now_ms() - grace_ms)
     garbage.retained = len(unreferenced.since) - len(due)
     if garbage.dry_run:
         _count(garbage, due)
         return
-    gone = _delete_ranges(site, state, garbage, due, check) if due else []
-    unreferenced.note(site, gone)
+    gone = _delete_ranges(context, state, garbage, due, check) if due else []
+    unreferenced.note(context, gone)
 
 
 def _delete_ranges(
-    site: Site, state: Marked, garbage: Garbage, unneeded: list[str], check: Callable[[], None]
+    context: RepositoryContext, state: Marked, garbage: Garbage, unneeded: list[str], check: Callable[[], None]
 ) -> list[str]:
     """Delete files, but those that were named meanwhile; the names that need no other look."""
     gone: list[str] = []
-    lease = begin_collecting(site)
+    lease = begin_collecting(context)
     try:
         step("collect.deleting")
-        later = Marked.read(site)
+        later = Marked.read(context)
         if later.importing:
             return gone
-        needed = _files(site, later.trees - state.trees)
+        needed = _files(context, later.trees - state.trees)
         # The lease is looked at before all that a store deletes at once. So a process that is halted for longer than a
         # lease deletes no more than that of what was named meanwhile: one file of a folder, one request to a bucket.
-        size = 1 if site.ranges.local_path(unneeded[0]) is not None else FILES_A_REQUEST
+        size = 1 if context.ranges.local_path(unneeded[0]) is not None else FILES_A_REQUEST
         for at in range(0, len(unneeded), size):
-            held = renew_collecting(site, lease)
+            held = renew_collecting(context, lease)
             if held is None:
                 break  # the next collection goes on
             lease = held
             check()
             block = unneeded[at : at + size]
             names = [name for name in block if name not in needed]
-            site.ranges.delete(*names)
+            context.ranges.delete(*names)
             _count(garbage, names)
             gone += block
     finally:
-        end_collecting(site, lease)
+        end_collecting(context, lease)
     step("collect.deleted")
     return gone
 
 
-def _collect_scratch(site: Site, before: int, garbage: Garbage) -> None:
+def _collect_scratch(context: RepositoryContext, before: int, garbage: Garbage) -> None:
     """Delete the scratch files of those who died: what is older than the grace time."""
     names = [
-        info.name for info in site.ranges.list(SCRATCH)
+        info.name for info in context.ranges.list(SCRATCH)
         if (time := scratch_time(info.name)) is not None and time < before
     ]  # fmt: skip
     garbage.scratch += len(names)
     if names and not garbage.dry_run:
-        site.ranges.delete(*names)
+        context.ranges.delete(*names)
 
 
-def _files(site: Site, trees: set[str]) -> set[str]:
+def _files(context: RepositoryContext, trees: set[str]) -> set[str]:
     names = {index_name(tree) for tree in trees}
-    return names | {range_name(entry.id) for tree in trees for entry in site.index(tree).entries}
+    return names | {range_name(entry.id) for tree in trees for entry in context.index(tree).entries}
 
 
 def _count(garbage: Garbage, names: list[str]) -> None:

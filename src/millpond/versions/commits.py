@@ -19,7 +19,7 @@ from millpond.ranges.fold import Folded
 from millpond.ranges.spans import Spans
 from millpond.versions.graph.commits import Commit
 from millpond.versions.objects.entries import IDENTITY, path_list
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.branch_head import Built, Moving, branch_dirty, move_head
 from millpond.versions.staging.branches import Layer
 from millpond.versions.staging.layers import difference_blocks
@@ -53,9 +53,9 @@ class Message:
                 words=shown((self.text, self.committer, self.metadata, self.created)),
             )  # fmt: skip
 
-    def commit(self, site: Site, tree: str, parents: Sequence[Commit]) -> Commit:
+    def commit(self, context: RepositoryContext, tree: str, parents: Sequence[Commit]) -> Commit:
         """The commit with these words."""
-        created = site.seconds() if self.created is None else self.created
+        created = context.seconds() if self.created is None else self.created
         return Commit.make(
             tree, tuple(parents), committer=self.committer, message=self.text, created=created, metadata=self.metadata
         )
@@ -67,7 +67,7 @@ def no_changes(branch: str, head: str) -> Invalid:
 
 
 def commit_staged(
-    site: Site, branch: str, message: Message, *, allow_empty: bool = False, force: bool = False,
+    context: RepositoryContext, branch: str, message: Message, *, allow_empty: bool = False, force: bool = False,
     prefixes: Sequence[str] | None = None, source_tree: str | None = None,
 ) -> Commit:  # fmt: skip
     """Commit what is staged; with `prefixes` only what lies below them, the rest stays staged.
@@ -79,70 +79,71 @@ def commit_staged(
 
     def build(moving: Moving) -> Built:
         if source_tree is not None:
-            if is_dirty(site, site.space.read, moving.view):
+            if is_dirty(context, context.space.read, moving.view):
                 raise branch_dirty(branch)
-            site.index(source_tree)
-            return Built(message.commit(site, source_tree, [moving.head]))
+            context.index(source_tree)
+            return Built(message.commit(context, source_tree, [moving.head]))
         if prefixes is not None:
-            return _build_some(site, branch, moving, message, path_list(prefixes), allow_empty=allow_empty)
-        tree = fold_view(site, moving.view).index.id
-        if not allow_empty and same_state(site, moving.head.tree, tree):
+            return _build_some(context, branch, moving, message, path_list(prefixes), allow_empty=allow_empty)
+        tree = fold_view(context, moving.view).index.id
+        if not allow_empty and same_state(context, moving.head.tree, tree):
             raise no_changes(branch, moving.head.id)
-        return Built(message.commit(site, tree, [moving.head]))
+        return Built(message.commit(context, tree, [moving.head]))
 
-    return move_head(site, branch, "commit to", build, force=force)
+    return move_head(context, branch, "commit to", build, force=force)
 
 
-def fold_view(site: Site, view: View) -> Folded:
+def fold_view(context: RepositoryContext, view: View) -> Folded:
     """The index that a state of sealed layers comes to."""
-    base = site.index(view.base)
+    base = context.index(view.base)
     if not view.layers:
         return Folded(base, 0, 0, 0)
     if len(view.layers) == 1 and view.layers[0].index is not None and not base.entries:
-        segment = site.index(view.layers[0].index)
+        segment = context.index(view.layers[0].index)
         if segment.schema.equals(base.schema) and segment.boundaries == base.boundaries:
             return Folded(segment, segment.count, 0, 0)  # what it would be written as: nothing is deleted in it
-    changes, spans = changes_of(site, site.space.read, view.layers)
-    return fold(site.ranges, base, changes, spans, same=IDENTITY, compression=COMPRESSION)
+    changes, spans = changes_of(context, context.space.read, view.layers)
+    return fold(context.ranges, base, changes, spans, same=IDENTITY, compression=COMPRESSION)
 
 
-def same_state(site: Site, old: str, new: str) -> bool:
+def same_state(context: RepositoryContext, old: str, new: str) -> bool:
     """True when two indexes hold entries of the same identities."""
     if old == new:
         return True
-    return next(diff(site.ranges, site.index(old), site.index(new), same=IDENTITY, limit=1), None) is None
+    return next(diff(context.ranges, context.index(old), context.index(new), same=IDENTITY, limit=1), None) is None
 
 
 def _build_some(
-    site: Site, branch: str, moving: Moving, message: Message, prefixes: Sequence[str], *, allow_empty: bool
-) -> Built:
+    context: RepositoryContext, branch: str, moving: Moving, message: Message, prefixes: Sequence[str], *,
+    allow_empty: bool,
+) -> Built:  # fmt: skip
     """Commit the changes below some prefixes; what is left becomes one segment over the new head."""
     chosen = Spans.of(starting(prefix) for prefix in prefixes)
-    head = site.index(moving.head.tree)
+    head = context.index(moving.head.tree)
     taken = (
         block
         for keys in chosen.ranges
-        for difference in uncommitted(site, site.space.read, moving.view, keys)
+        for difference in uncommitted(context, context.space.read, moving.view, keys)
         for block in difference_blocks(difference)
     )
-    folded = fold(site.ranges, head, taken, same=IDENTITY, compression=COMPRESSION)
+    folded = fold(context.ranges, head, taken, same=IDENTITY, compression=COMPRESSION)
     if not folded.total and not allow_empty:
         raise no_changes(branch, moving.head.id)
-    left = _segment_of(site, moving.view, _outside(chosen))
-    commit = message.commit(site, folded.index.id, [moving.head])
+    left = _segment_of(context, moving.view, _outside(chosen))
+    commit = message.commit(context, folded.index.id, [moving.head])
     return Built(commit, layers=left)
 
 
-def _segment_of(site: Site, view: View, stretches: Sequence[KeyRange]) -> tuple[Layer, ...]:
+def _segment_of(context: RepositoryContext, view: View, stretches: Sequence[KeyRange]) -> tuple[Layer, ...]:
     """The uncommitted changes in some stretches of keys as one segment; nothing when there are none."""
 
     def blocks() -> Iterator[pa.RecordBatch]:
         for keys in stretches:
-            for difference in uncommitted(site, site.space.read, view, keys):
+            for difference in uncommitted(context, context.space.read, view, keys):
                 yield from difference_blocks(difference)
 
-    index: Index = write_segment(site, blocks())
-    return (Layer(site.clock.random_id(), index.id),) if index.count else ()
+    index: Index = write_segment(context, blocks())
+    return (Layer(context.clock.random_id(), index.id),) if index.count else ()
 
 
 def _outside(spans: Spans) -> list[KeyRange]:

@@ -24,7 +24,7 @@ from millpond.ranges.equality import equal_at
 from millpond.ranges.key_columns import key_column
 from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entries_of, frozen_rows
 from millpond.versions.paging import Block, Listing, Page, page
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.layers import EVERY_KEY, Reading
 from millpond.versions.staging.reads import View, uncommitted
 
@@ -56,17 +56,21 @@ class _Marked:
     conflict: npt.NDArray[np.bool_] | None = None
 
 
-def two_dot(site: Site, reading: Reading, left: str, right: View, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
+def two_dot(
+    context: RepositoryContext, reading: Reading, left: str, right: View, keys: KeyRange = EVERY_KEY
+) -> Iterator[_Marked]:
     """The changes that turn the index `left` into the state `right`."""
     view = View(right.layers, right.base, left)
-    for difference in uncommitted(site, reading, view, keys, rows=1 << 12):
+    for difference in uncommitted(context, reading, view, keys, rows=1 << 12):
         yield _Marked(difference)
 
 
-def three_dot(site: Site, base: str, left: str, right: str, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
+def three_dot(
+    context: RepositoryContext, base: str, left: str, right: str, keys: KeyRange = EVERY_KEY
+) -> Iterator[_Marked]:
     """The changes of `right` since `base`, and where `left` did so too."""
-    ours = RangeReader(site.ranges, site.index(left))
-    for difference in diff(site.ranges, site.index(base), site.index(right), same=IDENTITY, within=keys):
+    ours = RangeReader(context.ranges, context.index(left))
+    for difference in diff(context.ranges, context.index(base), context.index(right), same=IDENTITY, within=keys):
         marked = _mark(difference, ours) if left != base else _Marked(difference)
         if len(marked.found):
             yield marked

@@ -24,7 +24,7 @@ from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import read_commits
 from millpond.versions.keyspaces import TAG
-from millpond.versions.repository_context import Site, setting_rows
+from millpond.versions.repository_context import RepositoryContext, setting_rows
 from millpond.versions.staging.branches import all_branches
 
 __all__ = ("DUMPS", "FORMAT", "dump_chunks", "dump_name", "store_dump")
@@ -40,31 +40,31 @@ def dump_name(id_: str) -> str:
     return f"{DUMPS}/{id_}.jsonl"
 
 
-def dump_chunks(site: Site) -> Iterator[bytes]:
+def dump_chunks(context: RepositoryContext) -> Iterator[bytes]:
     """A dump, in chunks.
 
     Raises: `NotFound`.
     """
-    with _dumped(site) as (file, _):
+    with _dumped(context) as (file, _):
         yield from iter(lambda: file.read(_CHUNK_BYTES), b"")
 
 
-def store_dump(site: Site) -> str:
+def store_dump(context: RepositoryContext) -> str:
     """Store a dump among the ranges of the repository; its id, the digest of its bytes."""
-    with _dumped(site) as (file, id_):
-        if not site.ranges.inner.exists(dump_name(id_)):
-            site.ranges.inner.put_stream(dump_name(id_), iter(lambda: file.read(_CHUNK_BYTES), b""))  # type: ignore[attr-defined]
+    with _dumped(context) as (file, id_):
+        if not context.ranges.inner.exists(dump_name(id_)):
+            context.ranges.inner.put_stream(dump_name(id_), iter(lambda: file.read(_CHUNK_BYTES), b""))  # type: ignore[attr-defined]
         step("dumps.stored")
     return id_
 
 
 @contextmanager
-def _dumped(site: Site) -> Iterator[tuple[IO[bytes], str]]:
+def _dumped(context: RepositoryContext) -> Iterator[tuple[IO[bytes], str]]:
     """A file with a dump, and its digest. It is written first, for no transaction waits for a reader."""
     with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as file:
         digest, count = hashlib.sha256(), 0
-        with site.space.read() as tx:
-            for row in _rows(site, tx):
+        with context.space.read() as tx:
+            for row in _rows(context, tx):
                 line = to_json(row) + b"\n"
                 digest.update(line)
                 count += 1
@@ -76,14 +76,14 @@ def _dumped(site: Site) -> Iterator[tuple[IO[bytes], str]]:
         yield file, digest.hexdigest()
 
 
-def _rows(site: Site, tx: ReadTransaction) -> Iterator[dict[str, Any]]:
-    yield {"format": FORMAT, "repository": plain(site.record(tx))}
-    for name, value in setting_rows(tx, site.uid):
+def _rows(context: RepositoryContext, tx: ReadTransaction) -> Iterator[dict[str, Any]]:
+    yield {"format": FORMAT, "repository": plain(context.record(tx))}
+    for name, value in setting_rows(tx, context.uid):
         yield {"setting": name, "value": value}
-    for commit in read_commits(tx, site.graph.commits):
+    for commit in read_commits(tx, context.graph.commits):
         yield {"commit": plain(commit)}
-    tags = TAG[site.uid]
+    tags = TAG[context.uid]
     for key, row in tx.scan(tags.range()):
         yield {"tag": str(tags.unpack(key)[0]), "commit": row.decode()}
-    for name, record in all_branches(tx, site.uid):
+    for name, record in all_branches(tx, context.uid):
         yield {"branch": name, "commit": record.commit_id, "hidden": record.hidden}

@@ -33,7 +33,7 @@ from millpond.versions.staging.writes import entry_not_found
 if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository import Repository
-    from millpond.versions.repository_context import Site
+    from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("EntryLookups", "EntryName")
 
@@ -56,8 +56,8 @@ class EntryLookups:
         self._space, self._find = space, find
         self._states: Cache[tuple[str, str], _State] = Cache(STATES_MAX)
 
-    def find_all(self, names: Sequence[EntryName]) -> list[tuple[Site, Entry] | MillpondError]:
-        """The site and the entry of each name, or its error; `WouldBlock` where only a transaction can tell.
+    def find_all(self, names: Sequence[EntryName]) -> list[tuple[RepositoryContext, Entry] | MillpondError]:
+        """The context and the entry of each name, or its error; `WouldBlock` where only a transaction can tell.
 
         Raises: as `Space.read`.
         """
@@ -72,42 +72,44 @@ class EntryLookups:
         moment = _Rows(rows, dict(zip(ranges, last, strict=True)))
         return [self._answer(name, state, moment) for name, state in zip(names, states, strict=True)]
 
-    def find(self, name: EntryName) -> tuple[Site, Entry]:
-        """The site and the entry of a name, in a transaction; the state of its reference is remembered.
+    def find(self, name: EntryName) -> tuple[RepositoryContext, Entry]:
+        """The context and the entry of a name, in a transaction; the state of its reference is remembered.
 
         Raises: as `Reference.stat`; `NotFound` for the repository.
         """
-        site, entry = steadily(lambda: self._read(name))
+        context, entry = steadily(lambda: self._read(name))
         if entry is None:
             raise entry_not_found(name.path)
-        return site, entry
+        return context, entry
 
-    def _read(self, name: EntryName) -> tuple[Site, Entry | None]:
+    def _read(self, name: EntryName) -> tuple[RepositoryContext, Entry | None]:
         with self._space.read() as tx:
             noting = _Noting(tx)
-            site = self._find(noting, name.repository).site
-            view = view_at(site, noting, name.ref)
+            context = self._find(noting, name.repository).context
+            view = view_at(context, noting, name.ref)
             if not noting.scanned:  # else more rows could come between those that were read
-                held = replace(site, ranges=HeldObjects(site.ranges))
-                self._states.put(name[:2], _State(site, held, noting.rows, view))
-            return site, find_entry(site, tx, view, name.path)
+                held = replace(context, ranges=HeldObjects(context.ranges))
+                self._states.put(name[:2], _State(context, held, noting.rows, view))
+            return context, find_entry(context, tx, view, name.path)
 
-    def _answer(self, name: EntryName, state: _State | None, moment: _Rows) -> tuple[Site, Entry] | MillpondError:
+    def _answer(
+        self, name: EntryName, state: _State | None, moment: _Rows
+    ) -> tuple[RepositoryContext, Entry] | MillpondError:
         if state is None or any(moment.get(key) != value for key, value in state.rows.items()):
             return WouldBlock("the state of the reference is not known, or is another by now")
         try:
             entry = find_entry(state.held, moment, state.view, name.path)
         except MillpondError as error:
             return error
-        return entry_not_found(name.path) if entry is None else (state.site, entry)
+        return entry_not_found(name.path) if entry is None else (state.context, entry)
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
     """The state that a reference named, and the rows that made it: those that were missing are None."""
 
-    site: Site
-    held: Site
+    context: RepositoryContext
+    held: RepositoryContext
     """The same, with the ranges that are held."""
     rows: dict[bytes, bytes | None]
     view: View

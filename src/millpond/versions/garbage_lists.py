@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from millpond.ranges import open_range
 from millpond.versions.collect import Marked, staged_addresses
 from millpond.versions.objects.uploads import is_full_address, time_of
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.commit_ranges import SCRATCH
 
 __all__ = ("COMMITS", "STAGED", "list_commits", "list_staged", "run_folder")
@@ -37,53 +37,53 @@ def run_folder(run_id: str) -> str:
     return f"{SCRATCH}/{run_id}"
 
 
-def _run_id(site: Site) -> str:
-    return f"{site.clock.now_ms():012x}-{site.clock.random_id()}"
+def _run_id(context: RepositoryContext) -> str:
+    return f"{context.clock.now_ms():012x}-{context.clock.random_id()}"
 
 
-def list_commits(site: Site) -> str:
+def list_commits(context: RepositoryContext) -> str:
     """Write the commits, expired or active by the rules of retention; the id of the run.
 
     Raises: `Unavailable` when the place is full.
     """
-    state = Marked.read(site)
-    active = state.active(site.seconds())
-    run_id = _run_id(site)
+    state = Marked.read(context)
+    active = state.active(context.seconds())
+    run_id = _run_id(context)
     with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as file:
         file.write(b"commit_id,expired,metarange_id\n")
         for id_, commit in sorted(state.commits.items()):
             file.write(f"{id_},{str(id_ not in active).lower()},{commit.tree}\n".encode())
-        _store(site, f"{run_folder(run_id)}/{COMMITS}", file)
+        _store(context, f"{run_folder(run_id)}/{COMMITS}", file)
     return run_id
 
 
-def list_staged(site: Site) -> tuple[str, int]:
+def list_staged(context: RepositoryContext) -> tuple[str, int]:
     """Write the addresses of what is staged on all branches; the id of the run, and their number: of none is no file.
 
     Raises: `Unavailable` when the place is full.
     """
-    run_id, count = _run_id(site), 0
+    run_id, count = _run_id(context), 0
     with tempfile.SpooledTemporaryFile(max_size=_MEMORY_BYTES) as file:
         with pq.ParquetWriter(file, _SCHEMA, compression="gzip") as writer:
-            for addresses in _staged(site):
+            for addresses in _staged(context):
                 names = [name for name in addresses.to_pylist() if name and not is_full_address(name)]
                 times = [(time_of(name) or 0) // 1000 for name in names]
                 writer.write_batch(pa.record_batch([names, times], schema=_SCHEMA))
                 count += len(names)
         if count:
-            _store(site, f"{run_folder(run_id)}/{STAGED}", file)
+            _store(context, f"{run_folder(run_id)}/{STAGED}", file)
     return run_id, count
 
 
-def _staged(site: Site) -> Iterator[pa.Array]:
+def _staged(context: RepositoryContext) -> Iterator[pa.Array]:
     """The addresses that layers name; of branches that moved while they were read, once more."""
-    for trees, branches in Marked.read(site).looks(site):
+    for trees, branches in Marked.read(context).looks(context):
         for tree in sorted(trees):
-            for entry in site.index(tree).entries:
-                yield open_range(site.ranges, entry).column("address")
-        yield from staged_addresses(site, branches)
+            for entry in context.index(tree).entries:
+                yield open_range(context.ranges, entry).column("address")
+        yield from staged_addresses(context, branches)
 
 
-def _store(site: Site, name: str, file: IO[bytes]) -> None:
+def _store(context: RepositoryContext, name: str, file: IO[bytes]) -> None:
     file.seek(0)
-    site.ranges.inner.put_stream(name, iter(lambda: file.read(_CHUNK_BYTES), b""))  # type: ignore[attr-defined]
+    context.ranges.inner.put_stream(name, iter(lambda: file.read(_CHUNK_BYTES), b""))  # type: ignore[attr-defined]

@@ -29,7 +29,7 @@ from millpond.versions.commits import Message, no_changes, same_state
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.graph.history import merge_base
 from millpond.versions.objects.entries import IDENTITY
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.branch_head import Built, Moving, move_head
 
 __all__ = (
@@ -171,7 +171,7 @@ class Merging:
 _NO_OPTIONS = Merging()
 
 
-def merge_trees(site: Site, base: str, ours: str, theirs: str, merging: Merging = _NO_OPTIONS) -> str:
+def merge_trees(context: RepositoryContext, base: str, ours: str, theirs: str, merging: Merging = _NO_OPTIONS) -> str:
     """The index that two indexes made of a common one come to.
 
     Raises: `MergeConflict`; `NotFound`, `Corrupt` for ranges.
@@ -181,7 +181,7 @@ def merge_trees(site: Site, base: str, ours: str, theirs: str, merging: Merging 
     if ours == base:
         return theirs
     merged = merge_three_way(
-        site.ranges, site.index(base), site.index(ours), site.index(theirs), merging.resolve(),
+        context.ranges, context.index(base), context.index(ours), context.index(theirs), merging.resolve(),
         conflicts_max=CONFLICTS_MAX, same=IDENTITY, compression=COMPRESSION,
     )  # fmt: skip
     if merged.index is None:
@@ -195,21 +195,22 @@ def merge_trees(site: Site, base: str, ours: str, theirs: str, merging: Merging 
     return merged.index.id
 
 
-def common_base(site: Site, left: str, right: str) -> Commit:
+def common_base(context: RepositoryContext, left: str, right: str) -> Commit:
     """The merge base of two commits.
 
     Raises: `Invalid` when they have none.
     """
-    with site.space.read() as tx:
-        base = merge_base(site.graph.load(tx), left, right)
+    with context.space.read() as tx:
+        base = merge_base(context.graph.load(tx), left, right)
     if base is None:
         raise Invalid("no merge base", kind="no_merge_base", left=left, right=right)
     return base
 
 
 def merge_into(
-    site: Site, branch: str, source: str, message: Message, merging: Merging = _NO_OPTIONS, *, force: bool = False
-) -> Commit:
+    context: RepositoryContext, branch: str, source: str, message: Message, merging: Merging = _NO_OPTIONS, *,
+    force: bool = False,
+) -> Commit:  # fmt: skip
     """Merge a ref into a branch on which nothing is staged; the merge commit.
 
     A protected branch may be merged into: that is how it changes. Commits that the branch lacks are a merge commit also
@@ -221,18 +222,18 @@ def merge_into(
     words = replace(message, text=text, metadata={**message.metadata, STRATEGY_NAME: merging.strategy.value})
 
     def build(moving: Moving) -> Built:
-        with site.space.read() as tx:
-            theirs = site.graph.commit(tx, source)
-        base = common_base(site, theirs.id, moving.head.id)
+        with context.space.read() as tx:
+            theirs = context.graph.commit(tx, source)
+        base = common_base(context, theirs.id, moving.head.id)
         if theirs.id == base.id and not merging.allow_empty:
             raise no_changes(branch, moving.head.id)
-        tree = merge_trees(site, base.tree, moving.head.tree, theirs.tree, merging)
+        tree = merge_trees(context, base.tree, moving.head.tree, theirs.tree, merging)
         parents = [moving.head] if merging.squash or theirs.id == moving.head.id else [moving.head, theirs]
-        return Built(words.commit(site, tree, parents))
+        return Built(words.commit(context, tree, parents))
 
-    with site.space.read() as tx:
-        site.graph.commit(tx, source)
-    return move_head(site, branch, None, build, clean=True, force=force)
+    with context.space.read() as tx:
+        context.graph.commit(tx, source)
+    return move_head(context, branch, None, build, clean=True, force=force)
 
 
 # -- revert, cherry-pick ------------------------------------------------------------------------------
@@ -246,14 +247,14 @@ class Picked:
     parent: Commit | None = field(default=None)
 
 
-def pick(site: Site, ref: str, parent_number: int | None, refused: Callable[[], Exception]) -> Picked:
+def pick(context: RepositoryContext, ref: str, parent_number: int | None, refused: Callable[[], Exception]) -> Picked:
     """A commit, and the parent of that number; `refused` is raised for a merge without one.
 
     Raises: `Invalid`, kind `parent_number`; `NotFound`.
     """
     need_type("parent_number", parent_number, Integral, NoneType)
-    with site.space.read() as tx:
-        commit = site.graph.commit(tx, ref)
+    with context.space.read() as tx:
+        commit = context.graph.commit(tx, ref)
         if parent_number is not None and not 0 < parent_number <= max(1, len(commit.parents)):
             raise Invalid(
                 "given commit does not have the given parent number", kind="parent_number", commit=commit.id,
@@ -263,11 +264,11 @@ def pick(site: Site, ref: str, parent_number: int | None, refused: Callable[[], 
             raise refused()
         if not commit.parents:
             return Picked(commit)
-        return Picked(commit, get_commit(tx, site.graph.commits, commit.parents[(parent_number or 1) - 1]))
+        return Picked(commit, get_commit(tx, context.graph.commits, commit.parents[(parent_number or 1) - 1]))
 
 
 def revert(
-    site: Site, branch: str, ref: str, message: Message, *, parent_number: int | None = None,
+    context: RepositoryContext, branch: str, ref: str, message: Message, *, parent_number: int | None = None,
     allow_empty: bool = False, force: bool = False,
 ) -> Commit:  # fmt: skip
     """Undo a commit by a new one; of a merge, what it brought to the parent of that number, counted from 1.
@@ -275,23 +276,23 @@ def revert(
     Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `no_changes`, `parent_number`; `Conflict` for a merge
     without a parent number; `NotFound`; `Denied`.
     """
-    picked = pick(site, ref, parent_number, lambda: Conflict(
+    picked = pick(context, ref, parent_number, lambda: Conflict(
         "must specify 1-based parent number for reverting merge commit", kind="revert_parent", ref=ref
     ))  # fmt: skip
     words = replace(message, text=message.text or f"Revert {picked.commit.id}")
 
     def build(moving: Moving) -> Built:
-        theirs = site.empty_index().id if picked.parent is None else picked.parent.tree
-        tree = merge_trees(site, picked.commit.tree, moving.head.tree, theirs)
-        if not allow_empty and same_state(site, moving.head.tree, tree):
+        theirs = context.empty_index().id if picked.parent is None else picked.parent.tree
+        tree = merge_trees(context, picked.commit.tree, moving.head.tree, theirs)
+        if not allow_empty and same_state(context, moving.head.tree, tree):
             raise no_changes(branch, moving.head.id)
-        return Built(words.commit(site, tree, [moving.head]))
+        return Built(words.commit(context, tree, [moving.head]))
 
-    return move_head(site, branch, "commit to", build, clean=True, force=force)
+    return move_head(context, branch, "commit to", build, clean=True, force=force)
 
 
 def cherry_pick(
-    site: Site, branch: str, ref: str, committer: str = "", *, parent_number: int | None = None,
+    context: RepositoryContext, branch: str, ref: str, committer: str = "", *, parent_number: int | None = None,
     text: str | None = None, metadata: Mapping[str, str] | None = None, force: bool = False,
 ) -> Commit:  # fmt: skip
     """Make the changes of a commit again on a branch; message and metadata are the commit's unless others are given.
@@ -299,7 +300,7 @@ def cherry_pick(
     Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `parent_number`, `cherry_pick_parent`; `NotFound`;
     `Denied`.
     """
-    picked = pick(site, ref, parent_number, lambda: Invalid(
+    picked = pick(context, ref, parent_number, lambda: Invalid(
         "must specify 1-based parent number for cherry-picking merge commit", kind="cherry_pick_parent", ref=ref
     ))  # fmt: skip
     commit = picked.commit
@@ -309,7 +310,7 @@ def cherry_pick(
     words = Message(commit.message if text is None else text, committer, about)
 
     def build(moving: Moving) -> Built:
-        base = site.empty_index().id if picked.parent is None else picked.parent.tree
-        return Built(words.commit(site, merge_trees(site, base, moving.head.tree, commit.tree), [moving.head]))
+        base = context.empty_index().id if picked.parent is None else picked.parent.tree
+        return Built(words.commit(context, merge_trees(context, base, moving.head.tree, commit.tree), [moving.head]))
 
-    return move_head(site, branch, "commit to", build, clean=True, force=force)
+    return move_head(context, branch, "commit to", build, clean=True, force=force)

@@ -28,7 +28,7 @@ from millpond.kernel.steps import step
 from millpond.versions.keyspaces import UPLOAD
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name, read_bytes, upload
-from millpond.versions.repository_context import Site, stated
+from millpond.versions.repository_context import RepositoryContext, stated
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.writes import Condition, put_entry
 
@@ -93,8 +93,8 @@ class Uploads:
     Of one that is over every method raises `NotFound`, kind `upload_not_found`.
     """
 
-    def __init__(self, site: Site, branch: str) -> None:
-        self._site = site
+    def __init__(self, context: RepositoryContext, branch: str) -> None:
+        self._context = context
         self._branch = branch
 
     def create(
@@ -106,8 +106,8 @@ class Uploads:
         Raises: `NotFound`, `Denied` for the branch; `Invalid` for the path.
         """
         check_path(path)
-        site = self._site
-        id_, now = site.clock.random_id(), site.clock.now_ms()
+        context = self._context
+        id_, now = context.clock.random_id(), context.clock.now_ms()
         made = OpenUpload(
             id_, self._branch, path, data_name(now, id_), now, content_type, dict(metadata or {})
         )  # fmt: skip
@@ -115,33 +115,33 @@ class Uploads:
         row = stated(_FORM, made)
 
         def create(tx: Transaction) -> None:
-            site.check_writable(tx, self._branch, "write to", force=force)
-            get_branch(tx, site.uid, self._branch)
-            tx.put(UPLOAD[site.uid].pack(id_), row)
+            context.check_writable(tx, self._branch, "write to", force=force)
+            get_branch(tx, context.uid, self._branch)
+            tx.put(UPLOAD[context.uid].pack(id_), row)
 
-        site.space.write(create)
+        context.space.write(create)
         step("versions.upload_created")
         return made
 
     def get(self, upload_id: str) -> OpenUpload:
         """An upload that is not complete."""
-        with self._site.space.read() as tx:
+        with self._context.space.read() as tx:
             return self._get(tx, upload_id)
 
     def _get(self, tx: ReadTransaction, upload_id: str) -> OpenUpload:
-        row = tx.get(UPLOAD[self._site.uid].pack(upload_id))
+        row = tx.get(UPLOAD[self._context.uid].pack(upload_id))
         upload = None if row is None else _parse(row, upload_id)
         if upload is None or upload.branch != self._branch or self._is_over(upload):
             raise NotFound("upload not found", kind="upload_not_found", upload=upload_id, hint="begin a new one")
         return upload
 
     def _is_over(self, upload: OpenUpload) -> bool:
-        return self._site.clock.now_ms() >= upload.created_ms + OPEN_MS_MAX
+        return self._context.clock.now_ms() >= upload.created_ms + OPEN_MS_MAX
 
     def pending(self) -> list[OpenUpload]:
         """The uploads to the branch that are not complete, in the order of their ids."""
-        with self._site.space.read() as tx:
-            uploads = open_uploads(tx, self._site.uid)
+        with self._context.space.read() as tx:
+            uploads = open_uploads(tx, self._context.uid)
             return [upload for upload in uploads if upload.branch == self._branch and not self._is_over(upload)]
 
     def put_part(
@@ -151,7 +151,7 @@ class Uploads:
 
         Raises: `Invalid` for the number; `Unavailable` when the place is full.
         """
-        stored = upload(self._site.data, self.get(upload_id).part_name(number), body)
+        stored = upload(self._context.data, self.get(upload_id).part_name(number), body)
         step("versions.part_uploaded")
         return UploadedPart(number, stored.size, stored.checksum)
 
@@ -164,24 +164,24 @@ class Uploads:
 
         Raises: `Invalid`, kinds `part_missing`, `part_changed`, `part_order`; `Conflict` for a condition; `Denied`.
         """
-        site = self._site
+        context = self._context
         open_upload = self.get(upload_id)
-        joined = _Joined(site, open_upload, self._parts(open_upload) if parts is None else parts)
+        joined = _Joined(context, open_upload, self._parts(open_upload) if parts is None else parts)
         condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
-        stored = upload(site.data, open_upload.address, joined.chunks())
+        stored = upload(context.data, open_upload.address, joined.chunks())
         step("versions.parts_joined")
         entry = Entry(
-            open_upload.path, open_upload.address, stored.size, site.seconds(), joined.tag(),
+            open_upload.path, open_upload.address, stored.size, context.seconds(), joined.tag(),
             content_type or open_upload.content_type, dict(open_upload.metadata if metadata is None else metadata),
         )  # fmt: skip
 
         def end(tx: Transaction) -> None:
             self._get(tx, upload_id)
-            tx.delete(UPLOAD[site.uid].pack(upload_id))
+            tx.delete(UPLOAD[context.uid].pack(upload_id))
 
-        put_entry(site, self._branch, entry, condition, force=force, besides=end)
+        put_entry(context, self._branch, entry, condition, force=force, besides=end)
         step("versions.upload_completed")
-        site.after(lambda: self._delete_parts(open_upload))
+        context.after(lambda: self._delete_parts(open_upload))
         return entry
 
     def _parts(self, upload: OpenUpload) -> list[tuple[int, str]]:
@@ -191,34 +191,34 @@ class Uploads:
 
     def _part_names(self, upload: OpenUpload) -> Iterator[str]:
         folder = upload.address.rpartition("/")[0]
-        for info in self._site.data.list(folder, prefix=upload.address):
+        for info in self._context.data.list(folder, prefix=upload.address):
             if len(info.name) == len(upload.part_name(1)):
                 yield info.name
 
     def abort(self, upload_id: str) -> None:
         """End an upload, and delete its parts."""
         upload = self.get(upload_id)
-        self._site.space.write(lambda tx: tx.delete(UPLOAD[self._site.uid].pack(upload_id)))
+        self._context.space.write(lambda tx: tx.delete(UPLOAD[self._context.uid].pack(upload_id)))
         step("versions.upload_aborted")
         self._delete_parts(upload)
 
     def _delete_parts(self, upload: OpenUpload) -> None:
         names = list(self._part_names(upload))
         for at in range(0, len(names), PARTS_DELETED):
-            self._site.data.delete(*names[at : at + PARTS_DELETED])
+            self._context.data.delete(*names[at : at + PARTS_DELETED])
 
 
 class _Joined:
     """Parts as one stream, each checked against the MD5 that its sender knows."""
 
-    def __init__(self, site: Site, upload: OpenUpload, parts: Sequence[tuple[int, str]]) -> None:
+    def __init__(self, context: RepositoryContext, upload: OpenUpload, parts: Sequence[tuple[int, str]]) -> None:
         numbers = [number for number, _ in parts]
         if not parts or any(later <= earlier for earlier, later in pairwise(numbers)):
             raise Invalid(
                 "parts ascend by their numbers, and there is one at least", kind="part_order", upload=upload.id,
                 parts=numbers[:10], hint="name each part once, in the order of the numbers",
             )  # fmt: skip
-        self._site, self._upload = site, upload
+        self._context, self._upload = context, upload
         self._parts = [(number, tag.strip('"'), upload.part_name(number)) for number, tag in parts]
         self._digests: list[bytes] = []
 
@@ -230,8 +230,8 @@ class _Joined:
         for number, tag, name in self._parts:
             digest = hashlib.md5(usedforsecurity=False)
             try:
-                size = self._site.data.size(name)
-                for chunk in read_bytes(self._site.data, name, 0, size):
+                size = self._context.data.size(name)
+                for chunk in read_bytes(self._context.data, name, 0, size):
                     digest.update(chunk)
                     yield chunk
             except NotFound as error:

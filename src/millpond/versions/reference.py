@@ -26,7 +26,7 @@ from millpond.versions.graph.history import Window, log
 from millpond.versions.objects.entries import IDENTITY, Entry, entries_of, path_list
 from millpond.versions.objects.uploads import read_bytes
 from millpond.versions.paging import Block, Listing, Page, page
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.layers import Bounds
 from millpond.versions.staging.publishing import steadily
@@ -40,19 +40,19 @@ T = TypeVar("T")
 _Decode: TypeAlias = "Callable[[pa.RecordBatch], list[T]]"
 
 
-def view_at(site: Site, tx: ReadTransaction, expression: str) -> View:
+def view_at(context: RepositoryContext, tx: ReadTransaction, expression: str) -> View:
     """The state that an expression names: of a branch with what is staged, unless it ends with `@`.
 
     Raises: `Invalid`, `NotFound`.
     """
 
     def read() -> View:
-        resolved = site.graph.resolve(tx, expression)
+        resolved = context.graph.resolve(tx, expression)
         if resolved.staged and resolved.branch is not None:
-            return view_of(site, tx, get_branch(tx, site.uid, resolved.branch))
-        return head_view(get_commit(tx, site.graph.commits, resolved.commit).tree)
+            return view_of(context, tx, get_branch(tx, context.uid, resolved.branch))
+        return head_view(get_commit(tx, context.graph.commits, resolved.commit).tree)
 
-    return site.views.get(tx, expression, read)
+    return context.views.get(tx, expression, read)
 
 
 class Reference(ReferenceFace):
@@ -61,17 +61,17 @@ class Reference(ReferenceFace):
     Each method raises `NotFound` for a ref that names nothing, `Invalid` for text that is no ref.
     """
 
-    def __init__(self, site: Site, expression: str) -> None:
-        self.site = site
+    def __init__(self, context: RepositoryContext, expression: str) -> None:
+        self.context = context
         self.expression = expression
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.site.name!r}, {self.expression!r})"
+        return f"{type(self).__name__}({self.context.name!r}, {self.expression!r})"
 
     def head(self) -> Commit:
         """The commit; of a branch its head."""
-        with self.site.space.read() as tx:
-            return self.site.graph.commit(tx, self.expression)
+        with self.context.space.read() as tx:
+            return self.context.graph.commit(tx, self.expression)
 
     def stat(self, path: str) -> Entry:
         """The entry at a path.
@@ -81,8 +81,8 @@ class Reference(ReferenceFace):
         need_type("path", path, str)
 
         def find() -> Entry | None:
-            with self.site.space.read() as tx:
-                return find_entry(self.site, tx, view_at(self.site, tx, self.expression), path)
+            with self.context.space.read() as tx:
+                return find_entry(self.context, tx, view_at(self.context, tx, self.expression), path)
 
         entry = steadily(find)
         if entry is None:
@@ -106,7 +106,7 @@ class Reference(ReferenceFace):
         if start < 0:
             raise Invalid("bytes are counted from the first", kind="byte_range", start=start)
         entry = self.stat(path)
-        place, name = self.site.place(entry.address)
+        place, name = self.context.place(entry.address)
         return read_bytes(place, name, start, entry.size if stop is None else min(stop, entry.size))
 
     def list(
@@ -126,7 +126,7 @@ class Reference(ReferenceFace):
 
         def read(keys: KeyRange) -> pa.RecordBatch | None:
             with self._reading() as (tx, view):
-                return next(visible(self.site, at(tx), view, Bounds(keys, rows=ENTRIES_ROWS)), None)
+                return next(visible(self.context, at(tx), view, Bounds(keys, rows=ENTRIES_ROWS)), None)
 
         while True:
             batch = steadily(partial(read, keys))
@@ -142,14 +142,14 @@ class Reference(ReferenceFace):
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
         need_type("window", window, Window, NoneType)
         need_count("limit", limit, NoneType)
-        commits = filtered_log(self.site, self.head().id, window, path_list(paths), path_list(prefixes), limit)
+        commits = filtered_log(self.context, self.head().id, window, path_list(paths), path_list(prefixes), limit)
         return Listed(f"the log of {self.expression}", commits)
 
     @contextmanager
     def _reading(self) -> Iterator[tuple[ReadTransaction, View]]:
         """One moment, and the state at it."""
-        with self.site.space.read() as tx:
-            yield tx, view_at(self.site, tx, self.expression)
+        with self.context.space.read() as tx:
+            yield tx, view_at(self.context, tx, self.expression)
 
 
 def page_of(reference: Reference, listing: Listing, decode: _Decode[T]) -> Page[T]:
@@ -157,15 +157,15 @@ def page_of(reference: Reference, listing: Listing, decode: _Decode[T]) -> Page[
 
     Raises: as the methods of a reference.
     """
-    site = reference.site
+    context = reference.context
 
     def read() -> Page[T]:
-        with site.space.read() as tx:
-            view = view_at(site, tx, reference.expression)
+        with context.space.read() as tx:
+            view = view_at(context, tx, reference.expression)
 
             def blocks(keys: KeyRange) -> Iterator[Block[T]]:
                 bounds = Bounds(keys, listing.reverse, listing.amount + 1)
-                return (_block(batch, decode) for batch in visible(site, at(tx), view, bounds))
+                return (_block(batch, decode) for batch in visible(context, at(tx), view, bounds))
 
             return page(blocks, listing)
 
@@ -181,40 +181,41 @@ def _block(batch: pa.RecordBatch, decode: _Decode[T]) -> Block[T]:
 
 
 def filtered_log(
-    site: Site, start: str, window: Window | None, paths: tuple[str, ...], prefixes: tuple[str, ...], limit: int | None
-) -> Iterator[Commit]:
+    context: RepositoryContext, start: str, window: Window | None, paths: tuple[str, ...], prefixes: tuple[str, ...],
+    limit: int | None,
+) -> Iterator[Commit]:  # fmt: skip
     """The commits from one back; those alone, merges left out, that changed a path or something below a prefix."""
 
     def load(id_: str) -> Commit:
-        with site.space.read() as tx:
-            newest = find_commit(tx, site.graph.commits, id_)
+        with context.space.read() as tx:
+            newest = find_commit(tx, context.graph.commits, id_)
         if newest is None:
             raise commit_not_found(id_)
         return newest
 
     commits = log(load, start, window)
     if paths or prefixes:
-        empty = site.empty_index().id
+        empty = context.empty_index().id
 
         def touched(commit: Commit) -> bool:
             before = load(commit.parents[0]).tree if commit.parents else empty
-            return not commit.merge and _changed(site, before, commit.tree, paths, prefixes)
+            return not commit.merge and _changed(context, before, commit.tree, paths, prefixes)
 
         commits = filter(touched, commits)
     return islice(commits, limit)
 
 
-def _changed(site: Site, old: str, new: str, paths: tuple[str, ...], prefixes: tuple[str, ...]) -> bool:
+def _changed(context: RepositoryContext, old: str, new: str, paths: tuple[str, ...], prefixes: tuple[str, ...]) -> bool:
     if old == new:
         return False
     for path in paths:
-        before, after = (find_in_index(site, index, path) for index in (old, new))
+        before, after = (find_in_index(context, index, path) for index in (old, new))
         if before is None or after is None:
             if before is not after:
                 return True
         elif not before.same(after):
             return True
-    a, b = site.index(old), site.index(new)
+    a, b = context.index(old), context.index(new)
     return any(
-        next(diff(site.ranges, a, b, prefix=prefix, same=IDENTITY, limit=1), None) is not None for prefix in prefixes
+        next(diff(context.ranges, a, b, prefix=prefix, same=IDENTITY, limit=1), None) is not None for prefix in prefixes
     )

@@ -46,8 +46,8 @@ from millpond.versions.objects.signing import Signer
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Repository, new_branch
 from millpond.versions.repository_context import (
+    RepositoryContext,
     RepositoryRecord,
-    Site,
     get_repository,
     graph_of,
     parse_repository,
@@ -111,7 +111,7 @@ class Repositories:
         open_source: Callable[[str], Source] = open_source, after: Callable[[Callable[[], object]], None] = _quietly,
         boundaries: Boundaries = DEFAULT_BOUNDARIES, namespace: Callable[[str], str] = "local://{}".format,
         ranges_bytes_max: int = RANGES_BYTES_MAX, reports: JobReports = NO_REPORTS,
-        open_repository: Callable[[Site, RepositoryRecord], Repository] = Repository,
+        open_repository: Callable[[RepositoryContext, RepositoryRecord], Repository] = Repository,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
@@ -175,21 +175,21 @@ class Repositories:
             _check_apart(tx, record.namespace)
         self._check_above(record.namespace)
         self._mark(record)
-        site = self.site(record)
-        tree = site.empty_index().id
+        context = self.context(record)
+        tree = context.empty_index().id
         commit = Commit.make(tree, (), committer="", message="Repository created", created=record.created)
         token = self.clock.random_id()
 
         def create(tx: Transaction) -> None:
             _check_absent(tx, name)
             _check_apart(tx, record.namespace)
-            put_commit(tx, site.graph.commits, commit)
+            put_commit(tx, context.graph.commits, commit)
             new_branch(tx, uid, default_branch, BranchRecord(commit.id, token))
             put_repository(tx, record)
 
         step("versions.namespace_marked")
         self.space.write(create)
-        return self._open_repository(site, record)
+        return self._open_repository(context, record)
 
     def _mark(self, record: RepositoryRecord) -> None:
         ranges = cast("ObjectStore", self._store(record.namespace)[1].inner)
@@ -253,7 +253,7 @@ class Repositories:
         with self.space.read(wait=wait) as tx:
             return self._current.get(tx, name, lambda: self._of_row(name, tx.get(REPOSITORY.pack(name))))
 
-    def find_entries(self, names: Sequence[EntryName]) -> Sequence[tuple[Site, Entry] | MillpondError]:
+    def find_entries(self, names: Sequence[EntryName]) -> Sequence[tuple[RepositoryContext, Entry] | MillpondError]:
         """As `EntryLookups.find_all`, in a space that has them."""
         assert self.lookups is not None
         return self.lookups.find_all(names)
@@ -269,8 +269,10 @@ class Repositories:
         if row is None:
             raise NotFound("repository not found", kind="repository_not_found", repository=name)
         record = parse_repository(row, name)
-        site = self.site(record)
-        cached = row, self._open_repository(site, record), self._open_repository(site.at_once() or site, record)
+        context = self.context(record)
+        cached = (
+            row, self._open_repository(context, record), self._open_repository(context.at_once() or context, record),
+        )  # fmt: skip
         with self._lock:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
@@ -327,7 +329,7 @@ class Repositories:
             self._make_bare(replace(record, name=name))
         step("restores.repository_made")
         try:
-            restored = restore_refs(self.get(name).site, head, lines, force=force)
+            restored = restore_refs(self.get(name).context, head, lines, force=force)
         except MillpondError:
             if row is None:
                 self.delete(name)
@@ -371,7 +373,7 @@ class Repositories:
                 step("versions.repository_swept")
         collect_tokens(self.space)
 
-    def site(self, record: RepositoryRecord) -> Site:
+    def context(self, record: RepositoryRecord) -> RepositoryContext:
         """The components of a repository."""
         data, ranges = self._store(record.namespace)
 
@@ -379,7 +381,7 @@ class Repositories:
             branch_record = find_branch(tx, record.uid, branch)
             return None if branch_record is None else branch_record.commit_id
 
-        return Site(
+        return RepositoryContext(
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
             graph_of(record.uid, head), self._turns, self.sensor, self._after, self.source,
             self.signer, self._boundaries, self.measures,
@@ -418,7 +420,7 @@ class Repositories:
             try:
                 record = self._record_of(uid)
                 if record is not None:
-                    compact(self.site(record), branch, paused=True)
+                    compact(self.context(record), branch, paused=True)
             finally:
                 with self._lock:
                     self._compacting.discard(place)

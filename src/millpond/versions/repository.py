@@ -26,8 +26,8 @@ from millpond.versions.merges import common_base
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference, view_at
 from millpond.versions.repository_context import (
+    RepositoryContext,
     RepositoryRecord,
-    Site,
     clear_setting,
     put_repository,
     read_setting,
@@ -60,8 +60,8 @@ class Named:
 class Repository(RepositoryFace):
     """A repository. Its methods raise `NotFound` once it is deleted."""
 
-    def __init__(self, site: Site, record: RepositoryRecord) -> None:
-        self.site = site
+    def __init__(self, context: RepositoryContext, record: RepositoryRecord) -> None:
+        self.context = context
         self.record = record
         self.name = record.name
 
@@ -72,11 +72,11 @@ class Repository(RepositoryFace):
 
     def branch(self, name: str) -> Branch:
         """A branch to read and to change; it is looked up when it is used."""
-        return Branch(self.site, name)
+        return Branch(self.context, name)
 
     def ref(self, expression: str) -> Reference:
         """A state to read: `main`, `main@`, `v1~2`, a commit's id or its first digits."""
-        return Reference(self.site, expression)
+        return Reference(self.context, expression)
 
     def branches(self, prefix: str = "", *, after: str = "", amount: int = 100, hidden: bool = False) -> Page[Named]:
         """One page of branches; hidden ones only on request."""
@@ -92,12 +92,12 @@ class Repository(RepositoryFace):
         return self._names(TAG, Listing(prefix, "", after, amount), lambda name, row: Named(name, row.decode()))
 
     def _names(self, keyspace: Keyspace, listing: Listing, shown: Callable[[str, bytes], Named | None]) -> Page[Named]:
-        prefix = keyspace[self.site.uid]
+        prefix = keyspace[self.context.uid]
         keys = starting(prefix.packed + text_prefix(listing.prefix))
         if listing.after:
             keys = behind(keys, prefix.pack(listing.after))
-        with self.site.space.read() as tx:
-            self.site.record(tx)
+        with self.context.space.read() as tx:
+            self.context.record(tx)
             every = (shown(str(prefix.unpack(key)[0]), row) for key, row in tx.scan(keys))
             names, more = cut((named for named in every if named is not None), listing.amount)
         return Page(tuple(names), more, names[-1].name if more else "")
@@ -108,24 +108,24 @@ class Repository(RepositoryFace):
         Raises: `AlreadyExists`; `Invalid` for a name; `Conflict` for that of a tag or a commit; `NotFound`.
         """
         check_branch(name)
-        token = self.site.clock.random_id()
+        token = self.context.clock.random_id()
 
         def create(tx: Transaction) -> None:
-            self.site.check_writable(tx, None, "create", force=force)
+            self.context.check_writable(tx, None, "create", force=force)
             self._check_no_commit(tx, name)
-            if tx.get(TAG[self.site.uid].pack(name)) is not None:
+            if tx.get(TAG[self.context.uid].pack(name)) is not None:
                 raise Conflict(f"tag ID {name}: conflict found", kind="branch_named_tag", branch=name)
-            if find_branch(tx, self.site.uid, name) is not None:
+            if find_branch(tx, self.context.uid, name) is not None:
                 raise AlreadyExists("branch already exists", kind="branch_exists", branch=name)
-            commit = self.site.graph.commit(tx, source)
-            new_branch(tx, self.site.uid, name, BranchRecord(commit.id, token, hidden=hidden))
+            commit = self.context.graph.commit(tx, source)
+            new_branch(tx, self.context.uid, name, BranchRecord(commit.id, token, hidden=hidden))
 
-        self.site.space.write(create)
+        self.context.space.write(create)
         return self.branch(name)
 
     def _check_no_commit(self, tx: ReadTransaction, name: str) -> None:
         """Refuse the name of a ref that is a commit's id."""
-        if is_commit_id(name) and find_commit(tx, self.site.graph.commits, name) is not None:
+        if is_commit_id(name) and find_commit(tx, self.context.graph.commits, name) is not None:
             raise Conflict(f"commit ID {name}: conflict found", kind="branch_named_commit", ref=name)
 
     def delete_branch(self, name: str, *, force: bool = False) -> None:
@@ -135,17 +135,17 @@ class Repository(RepositoryFace):
         """
 
         def delete(tx: Transaction) -> None:
-            if self.site.record(tx).default_branch == name:
-                get_branch(tx, self.site.uid, name)
+            if self.context.record(tx).default_branch == name:
+                get_branch(tx, self.context.uid, name)
                 raise Denied("cannot delete repository default branch", kind="branch_default", branch=name)
-            self.site.check_writable(tx, name, "delete", force=force)
-            record = get_branch(tx, self.site.uid, name)
-            tx.delete(BRANCH[self.site.uid].pack(name))
+            self.context.check_writable(tx, name, "delete", force=force)
+            record = get_branch(tx, self.context.uid, name)
+            tx.delete(BRANCH[self.context.uid].pack(name))
             drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
 
-        self.site.space.write(delete)
-        self.site.sensor.forget(self.site.uid, name)
-        self.site.after(lambda: collect_tokens(self.site.space))
+        self.context.space.write(delete)
+        self.context.sensor.forget(self.context.uid, name)
+        self.context.after(lambda: collect_tokens(self.context.space))
 
     def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
         """Name the commit of a ref.
@@ -156,18 +156,18 @@ class Repository(RepositoryFace):
         check_tag(name)
 
         def create(tx: Transaction) -> Commit:
-            self.site.check_writable(tx, None, "create", force=force)
-            key = TAG[self.site.uid].pack(name)
+            self.context.check_writable(tx, None, "create", force=force)
+            key = TAG[self.context.uid].pack(name)
             if tx.get(key) is not None:
                 raise AlreadyExists("tag already exists", kind="tag_exists", tag=name)
             self._check_no_commit(tx, name)
-            if find_branch(tx, self.site.uid, name) is not None:
+            if find_branch(tx, self.context.uid, name) is not None:
                 raise Conflict(f"branch name {name}: conflict found", kind="tag_named_branch", tag=name)
-            commit = self.site.graph.commit(tx, ref)
+            commit = self.context.graph.commit(tx, ref)
             tx.put(key, commit.id.encode())
             return commit
 
-        return self.site.space.write(create)
+        return self.context.space.write(create)
 
     def delete_tag(self, name: str, *, force: bool = False) -> None:
         """Delete a tag; its commit stays.
@@ -176,20 +176,20 @@ class Repository(RepositoryFace):
         """
 
         def delete(tx: Transaction) -> None:
-            self.site.check_writable(tx, None, "delete", force=force)
-            if not tx.delete(TAG[self.site.uid].pack(name)):
+            self.context.check_writable(tx, None, "delete", force=force)
+            if not tx.delete(TAG[self.context.uid].pack(name)):
                 raise NotFound("tag not found", kind="tag_not_found", tag=name)
 
-        self.site.space.write(delete)
+        self.context.space.write(delete)
 
     def tag(self, name: str) -> str:
         """The id of the commit that a tag names.
 
         Raises: `NotFound`.
         """
-        with self.site.space.read() as tx:
-            self.site.record(tx)
-            row = tx.get(TAG[self.site.uid].pack(name))
+        with self.context.space.read() as tx:
+            self.context.record(tx)
+            row = tx.get(TAG[self.context.uid].pack(name))
         if row is None:
             raise NotFound("tag not found", kind="tag_not_found", tag=name)
         return row.decode()
@@ -209,16 +209,16 @@ class Repository(RepositoryFace):
         listing = Listing(prefix, delimiter, after, amount)
         if three_dots:
             base, ours, theirs = self._three(left, right)
-            return change_page(lambda keys: three_dot(self.site, base.tree, ours.tree, theirs.tree, keys), listing)
-        with self.site.space.read() as tx:
-            old = self.site.graph.commit(tx, left).tree
-            resolved = self.site.graph.resolve(tx, right)
+            return change_page(lambda keys: three_dot(self.context, base.tree, ours.tree, theirs.tree, keys), listing)
+        with self.context.space.read() as tx:
+            old = self.context.graph.commit(tx, left).tree
+            resolved = self.context.graph.resolve(tx, right)
             view = (
-                view_at(self.site, tx, right)
+                view_at(self.context, tx, right)
                 if resolved.explicit
-                else head_view(self.site.graph.commit(tx, right).tree)
+                else head_view(self.context.graph.commit(tx, right).tree)
             )
-            return change_page(lambda keys: two_dot(self.site, at(tx), old, view, keys), listing)
+            return change_page(lambda keys: two_dot(self.context, at(tx), old, view, keys), listing)
 
     def diff_rows(
         self, left: str, right: str, prefix: str = "", *, three_dots: bool = True
@@ -231,11 +231,11 @@ class Repository(RepositoryFace):
         keys = starting(prefix)
         if three_dots:
             base, ours, theirs = self._three(left, right)
-            yield from map(change_rows, three_dot(self.site, base.tree, ours.tree, theirs.tree, keys))
+            yield from map(change_rows, three_dot(self.context, base.tree, ours.tree, theirs.tree, keys))
             return
-        with self.site.space.read() as tx:
-            old, new = (self.site.graph.commit(tx, ref).tree for ref in (left, right))
-        yield from map(change_rows, two_dot(self.site, self.site.space.read, old, head_view(new), keys))
+        with self.context.space.read() as tx:
+            old, new = (self.context.graph.commit(tx, ref).tree for ref in (left, right))
+        yield from map(change_rows, two_dot(self.context, self.context.space.read, old, head_view(new), keys))
 
     def merge_base(self, left: str, right: str) -> Commit:
         """The merge base of two refs.
@@ -245,31 +245,31 @@ class Repository(RepositoryFace):
         return self._three(left, right)[0]
 
     def _three(self, left: str, right: str) -> tuple[Commit, Commit, Commit]:
-        with self.site.space.read() as tx:
-            ours, theirs = (self.site.graph.commit(tx, ref) for ref in (left, right))
-        return common_base(self.site, ours.id, theirs.id), ours, theirs
+        with self.context.space.read() as tx:
+            ours, theirs = (self.context.graph.commit(tx, ref) for ref in (left, right))
+        return common_base(self.context, ours.id, theirs.id), ours, theirs
 
     def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
         """Delete objects, ranges and indexes that nothing needs, or count them.
 
         Raises: `Conflict` when another collection deletes. `Invalid` for a grace time below a minute.
         """
-        return collect(self.site, grace_ms=checked_grace(grace_ms), dry_run=dry_run)
+        return collect(self.context, grace_ms=checked_grace(grace_ms), dry_run=dry_run)
 
     def dump(self) -> Iterator[bytes]:
         """The commits, tags, branches and settings as lines of JSON, in chunks; `Repositories.restore` reads them.
 
         What is staged is not in it, nor are bytes: they stay in the namespace.
         """
-        return dump_chunks(self.site)
+        return dump_chunks(self.context)
 
     # -- settings -------------------------------------------------------------------------------------
 
     def setting(self, kind: type[T]) -> tuple[T | None, str]:
         """A setting (`ProtectedBranches`, `Retention`, `CompactionRules`) and its tag; None when it was never set."""
-        with self.site.space.read() as tx:
-            self.site.record(tx)
-            return read_setting(tx, self.site.uid, kind)
+        with self.context.space.read() as tx:
+            self.context.record(tx)
+            return read_setting(tx, self.context.uid, kind)
 
     def set(self, value: object, *, expected: str | None = None) -> str:
         """Store a setting, which holds at once; `expected` is the tag it must have had. The new tag.
@@ -278,19 +278,19 @@ class Repository(RepositoryFace):
         """
 
         def change(tx: Transaction) -> str:
-            self.site.record(tx)
-            return write_setting(tx, self.site.uid, value, expected=expected)
+            self.context.record(tx)
+            return write_setting(tx, self.context.uid, value, expected=expected)
 
-        return self.site.space.write(change)
+        return self.context.space.write(change)
 
     def clear(self, kind: type) -> None:
         """Forget a setting, if it was ever set."""
 
         def change(tx: Transaction) -> None:
-            self.site.record(tx)
-            clear_setting(tx, self.site.uid, kind)
+            self.context.record(tx)
+            clear_setting(tx, self.context.uid, kind)
 
-        self.site.space.write(change)
+        self.context.space.write(change)
 
     def alter(
         self, *, metadata: Mapping[str, str] | Callable[[Mapping[str, str]], Mapping[str, str]] | None = None,
@@ -299,7 +299,7 @@ class Repository(RepositoryFace):
         """Replace the repository's metadata, if a function is given by what it makes of them; let it be read-only."""
 
         def change(tx: Transaction) -> RepositoryRecord:
-            record = self.site.record(tx)
+            record = self.context.record(tx)
             if metadata is not None:
                 made = metadata(record.metadata) if callable(metadata) else metadata
                 need_type("metadata", made, Mapping)
@@ -309,7 +309,7 @@ class Repository(RepositoryFace):
             put_repository(tx, record)
             return record
 
-        self.record = self.site.space.write(change)
+        self.record = self.context.space.write(change)
         return self.record
 
 

@@ -1,4 +1,4 @@
-"""A site: one repository and all that its acts stand on: the space, the clock, its objects, its settings.
+"""One repository and all that its acts stand on: the space, the clock, its objects, its settings.
 
 Settings are rows of the space, and read in the transaction that they bound: what was set holds at once.
 """
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from millpond.versions.staging.tombstone_counter import Sensor
 
 __all__ = (
-    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "check_setting_row",
-    "clear_setting", "get_repository", "graph_of", "no_setting", "parse_repository", "put_repository",
-    "put_setting_row", "read_setting", "setting_rows", "stated", "write_setting",
+    "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryContext", "RepositoryRecord", "Retention",
+    "check_setting_row", "clear_setting", "get_repository", "graph_of", "no_setting", "parse_repository",
+    "put_repository", "put_setting_row", "read_setting", "setting_rows", "stated", "write_setting",
 )  # fmt: skip
 
 COMPRESSION = "zstd"
@@ -209,7 +209,7 @@ def put_setting_row(tx: Transaction, uid: str, name: str, value: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class RepositoryContext:
     """One repository, and the components that its acts use."""
 
     name: str
@@ -257,8 +257,8 @@ class Site:
         """The time of day in whole seconds."""
         return self.clock.now_ms() // 1000
 
-    def at_once(self) -> Site | None:
-        """The same site for reads that must not wait: they raise `WouldBlock`; None over a database, where all wait."""
+    def at_once(self) -> RepositoryContext | None:
+        """The same context for reads that must not wait: they raise `WouldBlock`; None over a database."""
         if not hasattr(self.space, "last_change"):
             return None
         return replace(self, space=_AtOnce(self.space), ranges=HeldObjects(self.ranges))

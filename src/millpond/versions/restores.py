@@ -27,8 +27,8 @@ from millpond.versions.graph.commits import Commit, commit_form, find_commit, is
 from millpond.versions.graph.names import check_branch, check_tag
 from millpond.versions.keyspaces import BRANCH, TAG
 from millpond.versions.repository_context import (
+    RepositoryContext,
     RepositoryRecord,
-    Site,
     check_setting_row,
     put_repository,
     put_setting_row,
@@ -98,25 +98,25 @@ def parse_head(line: bytes) -> RepositoryRecord:
         raise _damaged(1, str(error)) from None
 
 
-def restore_refs(site: Site, head: bytes, lines: Iterator[bytes], *, force: bool = False) -> Restored:
+def restore_refs(context: RepositoryContext, head: bytes, lines: Iterator[bytes], *, force: bool = False) -> Restored:
     """Restore a repository without commits of its own from a dump, of which `head` is the first line.
 
     Raises: `Invalid`, kinds `dump_damaged`, `dump_format` and `dump_incomplete`; `Conflict`, kind `repository_used`.
     """
     refs = _Refs(parse_head(head))
-    with site.space.read() as tx:
-        site.check_writable(tx, None, "restore", force=force)
-        _check_unused(site, tx)
+    with context.space.read() as tx:
+        context.check_writable(tx, None, "restore", force=force)
+        _check_unused(context, tx)
     batch: list[Commit] = []
     for commit in _read(refs, head, lines):
         batch.append(commit)
         if len(batch) == _BATCH:
-            _store(site, batch)
+            _store(context, batch)
             batch = []
-    _store(site, batch)
+    _store(context, batch)
     step("restores.commits_stored")
-    _check_all_there(site, refs)
-    site.space.write(lambda tx: _switch(site, tx, refs))
+    _check_all_there(context, refs)
+    context.space.write(lambda tx: _switch(context, tx, refs))
     step("restores.switched")
     return Restored(refs.commits, len(refs.branches), len(refs.tags))
 
@@ -180,71 +180,71 @@ def _damaged(line: int, reason: str) -> Invalid:
 # -- rows ---------------------------------------------------------------------------------------------
 
 
-def _store(site: Site, commits: list[Commit]) -> None:
+def _store(context: RepositoryContext, commits: list[Commit]) -> None:
     def store(tx: Transaction) -> None:
-        site.record(tx)
+        context.record(tx)
         for commit in commits:
-            store_commit(tx, site.graph.commits, commit)
+            store_commit(tx, context.graph.commits, commit)
 
     if commits:
-        site.space.write(store)
+        context.space.write(store)
         step("restores.batch_stored")
 
 
-def _check_unused(site: Site, tx: ReadTransaction) -> None:
+def _check_unused(context: RepositoryContext, tx: ReadTransaction) -> None:
     """Refuse a repository that has more than its first commit."""
-    used = next(iter(tx.keys(TAG[site.uid].range())), None) is not None
-    for name, record in all_branches(tx, site.uid):
-        head = find_commit(tx, site.graph.commits, record.commit_id)
+    used = next(iter(tx.keys(TAG[context.uid].range())), None) is not None
+    for name, record in all_branches(tx, context.uid):
+        head = find_commit(tx, context.graph.commits, record.commit_id)
         clean = not record.sealed and is_empty(tx, record.staging_token)
-        used = used or not clean or head is None or bool(head.parents) or name != site.record(tx).default_branch
+        used = used or not clean or head is None or bool(head.parents) or name != context.record(tx).default_branch
     if used:
         raise Conflict(
-            "somebody used this repository already", kind="repository_used", repository=site.name,
+            "somebody used this repository already", kind="repository_used", repository=context.name,
             hint="restore into a new one, or delete it first",
         )  # fmt: skip
 
 
-def _check_all_there(site: Site, refs: _Refs) -> None:
+def _check_all_there(context: RepositoryContext, refs: _Refs) -> None:
     """Check that what the dump names is there: commits, parents, indexes."""
     trees: set[str] = set()
-    with site.space.read() as tx:
-        for commit in read_commits(tx, site.graph.commits):
+    with context.space.read() as tx:
+        for commit in read_commits(tx, context.graph.commits):
             for parent in commit.parents:
-                there = find_commit(tx, site.graph.commits, parent)
+                there = find_commit(tx, context.graph.commits, parent)
                 if there is None or there.generation >= commit.generation:
                     raise _damaged(0, f"the parent {parent} of {commit.id} is not in it")
             if commit.tree not in trees:
                 trees.add(commit.tree)
-                _check_index(site, commit)
+                _check_index(context, commit)
         named = [*refs.tags.values(), *(id_ for id_, _ in refs.branches.values())]
-        missing = next((id_ for id_ in named if find_commit(tx, site.graph.commits, id_) is None), None)
+        missing = next((id_ for id_ in named if find_commit(tx, context.graph.commits, id_) is None), None)
     if missing is not None or refs.record.default_branch not in refs.branches:
         raise _damaged(0, f"the commit {missing} is not in it" if missing else "the default branch is not in it")
 
 
-def _check_index(site: Site, commit: Commit) -> None:
+def _check_index(context: RepositoryContext, commit: Commit) -> None:
     try:
-        site.index(commit.tree)
+        context.index(commit.tree)
     except (NotFound, Corrupt) as error:
         raise Invalid(
             "the bytes of a commit are not in the namespace", kind="dump_incomplete", commit=commit.id,
-            namespace=site.namespace, index=index_name(commit.tree),
+            namespace=context.namespace, index=index_name(commit.tree),
             hint="copy data/ and _millpond/ of the repository's old namespace there first",
         ) from error  # fmt: skip
 
 
-def _switch(site: Site, tx: Transaction, refs: _Refs) -> None:
-    _check_unused(site, tx)
-    record = site.record(tx)
-    for name, earlier in list(all_branches(tx, site.uid)):
-        tx.delete(BRANCH[site.uid].pack(name))
+def _switch(context: RepositoryContext, tx: Transaction, refs: _Refs) -> None:
+    _check_unused(context, tx)
+    record = context.record(tx)
+    for name, earlier in list(all_branches(tx, context.uid)):
+        tx.delete(BRANCH[context.uid].pack(name))
         drop_tokens(tx, (earlier.staging_token,))
     for name, (commit_id, hidden) in refs.branches.items():
-        fresh = BranchRecord(commit_id, site.clock.random_id(), hidden=hidden, revision=0)
-        put_branch(tx, site.uid, name, fresh)
+        fresh = BranchRecord(commit_id, context.clock.random_id(), hidden=hidden, revision=0)
+        put_branch(tx, context.uid, name, fresh)
     for name, commit_id in refs.tags.items():
-        tx.put(TAG[site.uid].pack(name), commit_id.encode())
+        tx.put(TAG[context.uid].pack(name), commit_id.encode())
     for name, value in refs.settings.items():
-        put_setting_row(tx, site.uid, name, value)
+        put_setting_row(tx, context.uid, name, value)
     put_repository(tx, replace(record, default_branch=refs.record.default_branch, metadata=refs.record.metadata))

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from millpond.errors import NotFound
 from millpond.json_forms import FormError, JsonForm
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("NOTE", "Unneeded")
 
@@ -44,9 +44,9 @@ class Unneeded:
     since: Mapping[str, int]
 
     @classmethod
-    def of(cls, site: Site, names: Iterable[str]) -> Unneeded:
+    def of(cls, context: RepositoryContext, names: Iterable[str]) -> Unneeded:
         """These names, with the times that were noted; the others are found now."""
-        now, noted = site.clock.now_ms(), _read(site)
+        now, noted = context.clock.now_ms(), _read(context)
         # a time that lies ahead was noted under another time of day
         return cls({name: min(noted.get(name, now), now) for name in names})
 
@@ -54,16 +54,16 @@ class Unneeded:
         """Those that were found at a time, or earlier."""
         return [name for name, since in self.since.items() if since <= time]
 
-    def note(self, site: Site, gone: Iterable[str] = ()) -> None:
+    def note(self, context: RepositoryContext, gone: Iterable[str] = ()) -> None:
         """Write the times down for the next collection, but of files that are gone."""
         left = set(gone)
         since = {name: time for name, time in self.since.items() if name not in left}
-        if since != _read(site):
-            site.ranges.put(NOTE, _FORM.encode(_Note(since)))
+        if since != _read(context):
+            context.ranges.put(NOTE, _FORM.encode(_Note(since)))
 
 
-def _read(site: Site) -> dict[str, int]:
+def _read(context: RepositoryContext) -> dict[str, int]:
     try:
-        return _FORM.decode(site.ranges.get(NOTE).to_pybytes()).since
+        return _FORM.decode(context.ranges.get(NOTE).to_pybytes()).since
     except (NotFound, FormError):
         return {}

@@ -141,7 +141,7 @@ class _Run:
                     raise
             assert state_of(repository, f"{name}@") == shown == state_of(repository, name)
             self.clock.advance(2 * GRACE_MS)
-            collect(self._fresh().get("lake").site, grace_ms=GRACE_MS, readers_ms=0)
+            collect(self._fresh().get("lake").context, grace_ms=GRACE_MS, readers_ms=0)
             self._read_all()
 
     def _read_all(self) -> None:

@@ -110,14 +110,14 @@ def _delete_prefix(doing: Doing, branch: Branch) -> None:
 
 def _push(doing: Doing, branch: Branch) -> None:
     paths = sorted(doing.chance.sample(PATHS, doing.chance.randint(1, 4)))
-    site = doing.repository.site
+    context = doing.repository.context
     body = doing.content()
-    name = data_name(site.clock.now_ms(), site.clock.random_id())
+    name = data_name(context.clock.now_ms(), context.clock.random_id())
     checksum = md5(body, usedforsecurity=False).hexdigest()
     deleted = [doing.chance.random() < 0.3 for _ in paths]
     rows = {path: None if gone else checksum for path, gone in zip(paths, deleted, strict=True)}
     operation = doing.begin(f"push {rows}", branch, _staged(branch, rows))
-    upload(site.data, name, body)
+    upload(context.data, name, body)
     table = pa.record_batch({
         "path": paths, "address": [name] * len(paths), "checksum": [checksum] * len(paths),
         "size": [len(body)] * len(paths), "deleted": deleted,
@@ -194,7 +194,7 @@ def _compact(doing: Doing, branch: Branch) -> None:
 def _collect(doing: Doing, branch: Branch) -> None:
     doing.begin("collect", branch, _nothing)
     try:
-        collect(doing.repository.site, grace_ms=GRACE_MS, readers_ms=0)  # so that it meets all who read and build
+        collect(doing.repository.context, grace_ms=GRACE_MS, readers_ms=0)  # so that it meets all who read and build
     except Conflict:
         return  # another one deletes
 

@@ -291,7 +291,7 @@ def _branches_of_maps(node: Node, caller: Caller, after: str = "") -> tuple[dict
     main = opened.branches(MAIN, amount=1).items[0].commit_id
     branches = [branch for branch in page.items if branch.name != MAIN]
     # In a bucket each comparison waits for objects that no other one needs.
-    compared = at_once(opened.site.ranges.inner, [partial(_changed, opened, main, branch) for branch in branches])
+    compared = at_once(opened.context.ranges.inner, [partial(_changed, opened, main, branch) for branch in branches])
     for branch, names in zip(branches, compared, strict=True):
         for name in names:
             differing.setdefault(name, []).append(branch.name)

@@ -333,7 +333,7 @@ def _branch_of(node: Node, request: Request, form: Form) -> str:
     note_change(request, branch=branch)
     states = node.pond.refs.states
     head = states.commit(branch)
-    base = common_base(states.repository.site, states.commit(MAIN).id, head.id)
+    base = common_base(states.repository.context, states.commit(MAIN).id, head.id)
     before, after = states.maps(base.id), states.maps(head.id)
     caller_in(request).need("write", *(name for name, entry in after.items() if before.get(name) != entry))
     return branch

@@ -99,7 +99,7 @@ def _rows(at: Reference, entry: Entry) -> dict[str, Any] | None:
     if ending not in ENDINGS:
         return None
     if ending == "parquet" and size > WHOLE_BYTES_MAX:
-        place, name = at.site.place(entry.address)
+        place, name = at.context.place(entry.address)
         return first_rows_of_ranges(
             lambda start, stop: b"".join(read_bytes(place, name, start, stop)), size, PAGE_ROWS
         )  # fmt: skip

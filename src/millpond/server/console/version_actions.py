@@ -107,7 +107,7 @@ def merged(
         changed = (path.removeprefix(MAPS).partition("/")[0] for path in paths if path.startswith(MAPS))
         values = {
             "action": request.url.path, "source": source, "into": into.name, "sent": {**sent, **chosen}, "paths": paths,
-            "maps": sorted(set(changed)) if into.site.name == POND else [],
+            "maps": sorted(set(changed)) if into.context.name == POND else [],
         }  # fmt: skip
         return answered(request, "conflict", values, status=409)
     note_change(request, source=source, commit=made.id)

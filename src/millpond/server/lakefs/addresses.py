@@ -21,7 +21,7 @@ from millpond.stores.objects.sources import split_address
 from millpond.versions.objects.uploads import DATA, is_full_address, relative_address
 
 if TYPE_CHECKING:
-    from millpond.versions.repository_context import Site
+    from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("NAMESPACES", "check_import", "check_namespace", "check_source", "checked_address", "checked_column")
 
@@ -85,12 +85,12 @@ def check_namespace(allowed: Sequence[str], namespace: str) -> None:
         )  # fmt: skip
 
 
-def checked_address(site: Site, allowed: Sequence[str], address: str) -> str:
+def checked_address(context: RepositoryContext, allowed: Sequence[str], address: str) -> str:
     """The address as an entry has it: the name below the namespace, or the whole URL.
 
     Raises: as `check_source`.
     """
-    name = relative_address(site.namespace, address)
+    name = relative_address(context.namespace, address)
     if is_full_address(name):
         check_source(allowed, name)
     elif not _ONE_NAME.fullmatch(name):
@@ -98,14 +98,14 @@ def checked_address(site: Site, allowed: Sequence[str], address: str) -> str:
     return name
 
 
-def checked_column(site: Site, allowed: Sequence[str], addresses: pa.Array) -> pa.Array:
+def checked_column(context: RepositoryContext, allowed: Sequence[str], addresses: pa.Array) -> pa.Array:
     """A column of addresses as entries have them.
 
     Raises: as `check_source`.
     """
-    own = f"{site.namespace.rstrip('/')}/"
+    own = f"{context.namespace.rstrip('/')}/"
     if pc.any(pc.starts_with(addresses, own)).as_py():
-        addresses = pa.array([relative_address(site.namespace, address) for address in addresses.to_pylist()])
+        addresses = pa.array([relative_address(context.namespace, address) for address in addresses.to_pylist()])
     inside = pc.match_substring_regex(addresses, _NAME)
     if pc.all(inside).as_py() is not False:
         return addresses

@@ -24,7 +24,7 @@ from millpond.versions.entry_lookups import EntryName
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository import Repository
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("Call",)
 
@@ -53,30 +53,30 @@ class Call:
             self._repository = opened_repository(self.node, self.caller, name, wait=not self.at_once)
         return self._repository
 
-    async def entry(self, path: str) -> tuple[Site, Entry]:
-        """The entry at a path of the ref that the request names, and the site of its repository: at once, or looked up
-        together with those of other requests, or in a thread.
+    async def entry(self, path: str) -> tuple[RepositoryContext, Entry]:
+        """The entry at a path of the ref that the request names, and the context of its repository: at once, or
+        looked up together with those of other requests, or in a thread.
 
         Raises: as `Reference.stat`; `WouldBlock` where nothing may wait.
         """
         repositories, name, ref = self.node.pond.repositories, self.names["repository"], self.names["ref"]
         try:
             reference = repositories.get_at_once(name).ref(ref)
-            return reference.site, reference.stat(path)
+            return reference.context, reference.stat(path)
         except WouldBlock:
             if self.at_once:
                 raise
         if repositories.lookups is None:
             return await self.in_thread(self._entry, path)
-        lookups: Together[EntryName, tuple[Site, Entry]] = self.request.app.state.lookups
+        lookups: Together[EntryName, tuple[RepositoryContext, Entry]] = self.request.app.state.lookups
         try:
             return await lookups.act(EntryName(name, ref, path))
         except WouldBlock:
             return await self.in_thread(repositories.lookups.find, EntryName(name, ref, path))
 
-    def _entry(self, path: str) -> tuple[Site, Entry]:
+    def _entry(self, path: str) -> tuple[RepositoryContext, Entry]:
         reference = self.repository.ref(self.names["ref"])
-        return reference.site, reference.stat(path)
+        return reference.context, reference.stat(path)
 
     @property
     def own(self) -> bool:

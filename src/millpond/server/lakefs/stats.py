@@ -14,7 +14,7 @@ from millpond.server.lakefs.urls import Urls
 from millpond.versions.objects.entries import Entry, read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("ObjectStats", "listed_model", "listed_rows", "stats_model")
 
@@ -33,9 +33,13 @@ class ObjectStats(msgspec.Struct):
     physical_address_expiry: int | UnsetType = UNSET
 
 
-def stats_model(site: Site, entry: Entry, *, metadata: bool = True, urls: Urls | None = None) -> ObjectStats:
+def stats_model(
+    context: RepositoryContext, entry: Entry, *, metadata: bool = True, urls: Urls | None = None
+) -> ObjectStats:
     """An object."""
-    address, expires = (physical_address(site.namespace, entry.address), UNSET) if urls is None else urls.reading(entry)
+    address, expires = (
+        (physical_address(context.namespace, entry.address), UNSET) if urls is None else urls.reading(entry)
+    )
     about = dict(entry.metadata) if metadata else {}
     return ObjectStats(
         entry.path, "object", address, entry.checksum, entry.mtime, entry.size, about, entry.content_type, expires
@@ -43,21 +47,21 @@ def stats_model(site: Site, entry: Entry, *, metadata: bool = True, urls: Urls |
 
 
 def listed_model(
-    site: Site, item: Entry | CommonPrefix, *, metadata: bool = True, urls: Urls | None = None
+    context: RepositoryContext, item: Entry | CommonPrefix, *, metadata: bool = True, urls: Urls | None = None
 ) -> ObjectStats:
     """An object, or a common prefix, of a listing."""
     if isinstance(item, CommonPrefix):
         return ObjectStats(item.path, "common_prefix", "", "", 0)
-    model = stats_model(site, item, metadata=metadata, urls=urls)
+    model = stats_model(context, item, metadata=metadata, urls=urls)
     model.metadata = model.metadata or UNSET
     return model
 
 
-def listed_rows(site: Site, rows: pa.RecordBatch, *, metadata: bool = True) -> list[str]:
+def listed_rows(context: RepositoryContext, rows: pa.RecordBatch, *, metadata: bool = True) -> list[str]:
     """The JSON of rows of entries, each as `listed_model` writes it: of a page there are a thousand."""
     names = ("key", "address", "checksum", "content_type")
     paths, addresses, checksums, types = (_escaped(rows.column(name).cast(pa.string())) for name in names)
-    below = _in_json(physical_address(site.namespace, "/")).removesuffix("//")
+    below = _in_json(physical_address(context.namespace, "/")).removesuffix("//")
     pieces = [
         '{"path":"', paths, '","path_type":"object","physical_address":"', physical_addresses(below, addresses),
         '","checksum":"', checksums, '","mtime":', rows.column("mtime").cast(pa.string()),

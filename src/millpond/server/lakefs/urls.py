@@ -20,7 +20,7 @@ from millpond.stores.objects import can_presign, presign
 from millpond.stores.objects.bucket import BucketObjects
 from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.signing import SignedAccess
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("EXPIRES_SECONDS", "UPLOAD_SECONDS", "Urls")
 
@@ -34,10 +34,10 @@ _NO_NAME = "object"
 class Urls:
     """The URLs of one repository, as this request reaches the node."""
 
-    def __init__(self, request: Request, site: Site) -> None:
-        self._site = site
-        self._base = f"{str(request.base_url).rstrip('/')}/api/v1/signed/{quote(site.name, safe='')}"
-        self._now = site.clock.now_ms() // 1000
+    def __init__(self, request: Request, context: RepositoryContext) -> None:
+        self._context = context
+        self._base = f"{str(request.base_url).rstrip('/')}/api/v1/signed/{quote(context.name, safe='')}"
+        self._now = context.clock.now_ms() // 1000
 
     def reading(self, entry: Entry) -> tuple[str, int]:
         """A URL that reads an entry's bytes, and when it expires.
@@ -56,15 +56,15 @@ class Urls:
         checksum: str = "", modified: int = 0,
     ) -> tuple[str, int]:  # fmt: skip
         expires = self._now + seconds
-        place, name = self._site.place(address)
+        place, name = self._context.place(address)
         if isinstance(place, BucketObjects) and can_presign(place):
             try:
                 return presign(place, name, seconds, method), expires
             except Denied:
                 pass  # no credentials to sign with: the node signs, and reads with what it has
-        access = SignedAccess(method, self._site.uid, address, expires, content_type, checksum, modified)
+        access = SignedAccess(method, self._context.uid, address, expires, content_type, checksum, modified)
         last = quote(_last_name(path), safe="")
-        return f"{self._base}/{last}?{self._site.signer.query(access)}", expires
+        return f"{self._base}/{last}?{self._context.signer.query(access)}", expires
 
 
 def _last_name(path: str) -> str:

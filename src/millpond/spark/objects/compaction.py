@@ -18,7 +18,7 @@ from millpond.spark.objects.opening import open_repository
 from millpond.spark.places import PondLike, place_of
 from millpond.spark.private_api import need_classic
 from millpond.versions.compaction import Compacted, compact
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.commit_ranges import drop_scratch, freeze
 from millpond.versions.staging.layers import EVERY_KEY
 from millpond.versions.staging.reads import View
@@ -41,19 +41,19 @@ def compact_branch(
 
     need_classic(session, "compaction by Spark", "use branch.staging.compact(), or a classic session")
     with open_repository(pond, place_of(pond, session), repository) as opened_repository:
-        return compact(opened_repository.site, branch, fold=folding(session, task_rows))
+        return compact(opened_repository.context, branch, fold=folding(session, task_rows))
 
 
-def folding(session: SparkSession, task_rows: int) -> Callable[[Site, View], str]:
+def folding(session: SparkSession, task_rows: int) -> Callable[[RepositoryContext, View], str]:
     """The fold of a compaction on the executors of a session: it makes the index of a state."""
 
-    def fold(site: Site, view: View) -> str:
-        frozen = freeze(site, site.space.read, view)
+    def fold(context: RepositoryContext, view: View) -> str:
+        frozen = freeze(context, context.space.read, view)
         try:
             stretches = frozen.stretches(EVERY_KEY, task_rows)
             parts = session.sparkContext.parallelize(stretches, len(stretches)).map(frozen.fold).collect()
-            return join_parts(site.ranges, frozen.base_index(), parts, compression=COMPRESSION).id
+            return join_parts(context.ranges, frozen.base_index(), parts, compression=COMPRESSION).id
         finally:
-            drop_scratch(site, frozen.scratch)
+            drop_scratch(context, frozen.scratch)
 
     return fold

@@ -36,7 +36,7 @@ from millpond.versions.collect import (
     staged_addresses,
 )
 from millpond.versions.objects.uploads import DATA
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.branches import BranchRecord
 
 __all__ = ("collect_garbage",)
@@ -64,15 +64,15 @@ def collect_garbage(
     """
     grace_ms = checked_grace(parse_duration(grace) if isinstance(grace, str) else grace)
     with open_repository(pond, place_of(pond, session), repository) as opened_repository:
-        work = _SparkWork(session, opened_repository.site, report)
-        return collect(opened_repository.site, grace_ms=grace_ms, dry_run=dry_run, work=work)
+        work = _SparkWork(session, opened_repository.context, report)
+        return collect(opened_repository.context, grace_ms=grace_ms, dry_run=dry_run, work=work)
 
 
 class _SparkWork:
     """The work of a collection on executors."""
 
-    def __init__(self, session: SparkSession, site: Site, report: str | None) -> None:
-        self._session, self._site, self._report = session, site, report
+    def __init__(self, session: SparkSession, context: RepositoryContext, report: str | None) -> None:
+        self._session, self._context, self._report = session, context, report
         self._seen: set[str] = set()
         self._needed: list[DataFrame] = []
         self._here: list[_Hashes] = [np.zeros(0, np.uint64)]
@@ -82,7 +82,9 @@ class _SparkWork:
         entries = self._entries(trees)
         if len(entries) <= RANGES_HERE:
             for entry in entries:
-                self._note(address_hashes(self._site.namespace, open_range(self._site.ranges, entry).column("address")))
+                self._note(
+                    address_hashes(self._context.namespace, open_range(self._context.ranges, entry).column("address"))
+                )
         else:
             tasks = -(-len(entries) // RANGES_A_TASK)
             places = pa.table({
@@ -90,12 +92,12 @@ class _SparkWork:
                 "last": [entry.last for entry in entries], "count": [entry.count for entry in entries],
                 "size": [entry.size for entry in entries],
             })  # fmt: skip
-            read = _range_hashes(self._site.ranges, self._site.namespace)
+            read = _range_hashes(self._context.ranges, self._context.namespace)
             frame = self._session.createDataFrame(places.to_pandas()).repartition(tasks)
             # held, so that what is read of the ranges is of the time of marking
             self._needed.append(frame.mapInArrow(read, _HASH).localCheckpoint())
-        for addresses in staged_addresses(self._site, branches):
-            self._note(address_hashes(self._site.namespace, addresses))
+        for addresses in staged_addresses(self._context, branches):
+            self._note(address_hashes(self._context.namespace, addresses))
 
     def _note(self, hashes: _Hashes) -> None:
         """Note what the driver read itself: eight bytes each."""
@@ -104,14 +106,14 @@ class _SparkWork:
             self._here = [np.unique(np.concatenate(self._here))]
 
     def _entries(self, trees: set[str]) -> list[RangeEntry]:
-        entries = {entry.id: entry for tree in sorted(trees) for entry in self._site.index(tree).entries}
+        entries = {entry.id: entry for tree in sorted(trees) for entry in self._context.index(tree).entries}
         fresh = [entry for id_, entry in entries.items() if id_ not in self._seen]
         self._seen |= entries.keys()
         return fresh
 
     def sweep(self, before: int, uploads: Container[str], garbage: Garbage, check: Callable[[], None]) -> None:
         """List on the executors, join, and delete there what is left."""
-        data = self._site.data
+        data = self._context.data
         folders = [(folder,) for folder in data.level(DATA).prefixes]
         if not folders:
             return

@@ -88,12 +88,12 @@ class ObjectsSource(DataSource):
         _check_schema(schema)
         keys = starting(self.options.get("prefix") or "")
         with open_repository(None, self.place, self.repository) as repository:
-            site = repository.site
-            with site.space.read() as tx:
-                view = view_at(site, tx, self.options.get("ref") or repository.record.default_branch)
-                frozen = freeze(site, at(tx), view)
+            context = repository.context
+            with context.space.read() as tx:
+                view = view_at(context, tx, self.options.get("ref") or repository.record.default_branch)
+                frozen = freeze(context, at(tx), view)
             rows = _rows_of_task(frozen, number(self.options, "partitions"))
-            return ObjectsReader(frozen, site.namespace, schema.names, frozen.stretches(keys, rows))
+            return ObjectsReader(frozen, context.namespace, schema.names, frozen.stretches(keys, rows))
 
 
 def _rows_of_task(frozen: FrozenView, tasks: int | None) -> int:

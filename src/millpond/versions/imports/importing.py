@@ -38,7 +38,7 @@ from millpond.versions.imports.locations import (
     table_blocks,
 )
 from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.branch_head import Built, Moving, check_clean, move_head
 from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
 from millpond.versions.staging.publishing import DELETING, Collected, check_there, collections
@@ -69,8 +69,8 @@ class Watch:
 class Imports:
     """Imports into a branch. `read_table` reads tables: by default in this process."""
 
-    def __init__(self, site: Site, branch: str, read_table: ReadTable = read_table) -> None:
-        self._site = site
+    def __init__(self, context: RepositoryContext, branch: str, read_table: ReadTable = read_table) -> None:
+        self._context = context
         self._branch = branch
         self._read_table = read_table
 
@@ -79,11 +79,11 @@ class Imports:
 
         Raises: `NotFound`, `Denied`, `Unavailable` for branch or source; `Invalid` for an address or a dirty branch.
         """
-        with self._site.space.read() as tx:
-            self._site.check_writable(tx, self._branch, "write to" if staged else "commit to", force=force)
+        with self._context.space.read() as tx:
+            self._context.check_writable(tx, self._branch, "write to" if staged else "commit to", force=force)
         if not staged:
-            check_clean(self._site, self._branch)
-        check_readable(self._site, locations, self._read_table)
+            check_clean(self._context, self._branch)
+        check_readable(self._context, locations, self._read_table)
 
     def commit(
         self, locations: Sequence[Location], message: str = "", *, committer: str = "",
@@ -95,26 +95,26 @@ class Imports:
         Raises: as `check`; what `watch` raises; `Invalid` for names and rows that no entry can have.
         """
         self.check(locations, force=force)
-        site, watch = self._site, watch or Watch()
-        count = collections(site)
+        context, watch = self._context, watch or Watch()
+        count = collections(context)
         index, entries = self._write(locations, watch)
         words = Message(message, committer, metadata or {}, created)
         spans = Spans.of(keys for location in locations if (keys := replaced(location)) is not None)
 
         def build(moving: Moving) -> Built:
-            _check_written(site, index, count)
-            base = site.index(moving.head.tree)
+            _check_written(context, index, count)
+            base = context.index(moving.head.tree)
             tree = index.id
             if base.count or "deleted" in index.schema.names:
-                blocks = _counted(index_stream(site.ranges, index, Bounds(rows=1 << 15)), lambda _: watch(entries))
-                tree = fold(site.ranges, base, blocks, spans, same=IDENTITY, compression=COMPRESSION).index.id
+                blocks = _counted(index_stream(context.ranges, index, Bounds(rows=1 << 15)), lambda _: watch(entries))
+                tree = fold(context.ranges, base, blocks, spans, same=IDENTITY, compression=COMPRESSION).index.id
             step("versions.import_folded")
-            return Built(words.commit(site, tree, [moving.head]))
+            return Built(words.commit(context, tree, [moving.head]))
 
         def done(tx: Transaction, commit: Commit) -> None:
             watch.done(tx, Imported(entries, index.id, commit))
 
-        commit = move_head(site, self._branch, "commit to", build, clean=True, force=force, besides=done)
+        commit = move_head(context, self._branch, "commit to", build, clean=True, force=force, besides=done)
         return Imported(entries, index.id, commit)
 
     def stage(self, locations: Sequence[Location], *, force: bool = False, watch: Watch | None = None) -> Imported:
@@ -123,10 +123,12 @@ class Imports:
         Raises: as `check`; what `watch` raises.
         """
         self.check(locations, force=force, staged=True)
-        count, watch = collections(self._site), watch or Watch()
+        count, watch = collections(self._context), watch or Watch()
         index, entries = self._write(locations, watch)
         imported = Imported(entries, index.id, None)
-        push_segment(self._site, self._branch, index, count, force=force, besides=lambda tx: watch.done(tx, imported))
+        push_segment(
+            self._context, self._branch, index, count, force=force, besides=lambda tx: watch.done(tx, imported)
+        )
         return imported
 
     def _write(self, locations: Sequence[Location], watch: Watch) -> tuple[Index, int]:
@@ -137,30 +139,32 @@ class Imports:
             schema = ENTRIES
         else:
             schema = CHANGES
-        index = write(self._site.ranges, blocks, self._site.boundaries, schema=schema, compression=COMPRESSION)
+        index = write(self._context.ranges, blocks, self._context.boundaries, schema=schema, compression=COMPRESSION)
         step("versions.import_written")
         return index, read.entries
 
     def _merged(self, locations: Sequence[Location]) -> Iterator[pa.RecordBatch]:
         """The changes of all locations, one a path."""
-        site, read = self._site, self._read_table
+        context, read = self._context, self._read_table
         objects = [location for location in locations if isinstance(location, ObjectLocation)]
-        tables = [table_blocks(site, location, read) for location in locations if isinstance(location, TableLocation)]
-        prefixes = [prefix_blocks(site, location) for location in locations if isinstance(location, PrefixLocation)]
+        tables = [
+            table_blocks(context, location, read) for location in locations if isinstance(location, TableLocation)
+        ]
+        prefixes = [prefix_blocks(context, location) for location in locations if isinstance(location, PrefixLocation)]
         newest_first = [*reversed(tables), *reversed(prefixes)]
         if objects:
-            newest_first.insert(0, iter([object_block(site, objects)]))
+            newest_first.insert(0, iter([object_block(context, objects)]))
         if len(newest_first) == 1:
             return newest_first[0]
         return combine([Stream(blocks) for blocks in newest_first])[0]
 
 
-def _check_written(site: Site, index: Index, count: int) -> None:
+def _check_written(context: RepositoryContext, index: Index, count: int) -> None:
     """Refuse an index whose files were collected since they were written: its sources were read already."""
-    if count == collections(site) != DELETING:
+    if count == collections(context) != DELETING:
         return
     try:
-        check_there(site, [index.id])
+        check_there(context, [index.id])
     except Collected as error:
         raise Unavailable(
             "garbage with the same content was collected during the import", kind="ranges_collected",

@@ -31,7 +31,7 @@ from millpond.versions.commits import Message
 from millpond.versions.imports.importing import Imported, Imports, Watch
 from millpond.versions.imports.locations import Location, ReadTable, read_table
 from millpond.versions.keyspaces import IMPORT
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("ImportJobs", "ImportRecord", "ImportState", "end_dead_imports", "running_imports")
 
@@ -86,40 +86,42 @@ def running_imports(tx: ReadTransaction, uid: str) -> bool:
     return any(record.state is ImportState.RUNNING for record in _records(tx, uid))
 
 
-def end_dead_imports(site: Site) -> None:
+def end_dead_imports(context: RepositoryContext) -> None:
     """Say of imports whose processes died that they failed; what does not show that it lives is waited for."""
-    with site.space.read() as tx:
-        running = [record for record in _records(tx, site.uid) if record.state is ImportState.RUNNING]
+    with context.space.read() as tx:
+        running = [record for record in _records(tx, context.uid) if record.state is ImportState.RUNNING]
     for record in running:
-        key = IMPORT[site.uid].pack(record.id)
+        key = IMPORT[context.uid].pack(record.id)
 
         def read(key: bytes = key, record: ImportRecord = record) -> Lease:
-            with site.space.read() as tx:
+            with context.space.read() as tx:
                 row = tx.get(key)
             return Lease() if row is None else _parse(row, record.id).lease
 
-        if site.turns.watch.wait_free(key, read, ALIVE_SECONDS, last_change_of(site.space)) is not None:
-            _end_dead(site, record.id)
+        if context.turns.watch.wait_free(key, read, ALIVE_SECONDS, last_change_of(context.space)) is not None:
+            _end_dead(context, record.id)
 
 
-def _end_dead(site: Site, id_: str) -> None:
+def _end_dead(context: RepositoryContext, id_: str) -> None:
     """Say of an import that it failed, if its process counts as dead."""
-    key = IMPORT[site.uid].pack(id_)
+    key = IMPORT[context.uid].pack(id_)
 
     def end(tx: Transaction) -> None:
         row = tx.get(key)
         record = None if row is None else _parse(row, id_)
-        if record is not None and _is_dead(site, record):
+        if record is not None and _is_dead(context, record):
             error = "the process that imported has ended: import again"
-            over = replace(record, state=ImportState.FAILED, error=error, updated_ms=site.clock.now_ms())
+            over = replace(record, state=ImportState.FAILED, error=error, updated_ms=context.clock.now_ms())
             tx.put(key, _FORM.encode(over))
 
-    site.space.write(end)
+    context.space.write(end)
 
 
-def _is_dead(site: Site, record: ImportRecord) -> bool:
+def _is_dead(context: RepositoryContext, record: ImportRecord) -> bool:
     lease = record.lease
-    return bool(lease.holder) and not site.turns.watch.left(IMPORT[site.uid].pack(record.id), lease, ALIVE_SECONDS)
+    return bool(lease.holder) and not context.turns.watch.left(
+        IMPORT[context.uid].pack(record.id), lease, ALIVE_SECONDS
+    )
 
 
 def _records(tx: ReadTransaction, uid: str) -> Iterator[ImportRecord]:
@@ -141,7 +143,7 @@ class ImportJobs:
         self._lock = threading.Lock()
 
     def start(
-        self, site: Site, branch: str, locations: Sequence[Location], message: Message | None, *, force: bool = False,
+        self, context: RepositoryContext, branch: str, locations: Sequence[Location], message: Message | None, *, force: bool = False,
         read_table: ReadTable = read_table,
     ) -> str:  # fmt: skip
         """Check an import, then run it in the background; its id. Without a message it is staged, not committed.
@@ -150,16 +152,16 @@ class ImportJobs:
 
         Raises: as `Imports.check`; `Unavailable` when too many run.
         """
-        imports = Imports(site, branch, read_table)
+        imports = Imports(context, branch, read_table)
         imports.check(locations, force=force, staged=message is None)
-        id_, now = site.clock.random_id(), site.clock.now_ms()
+        id_, now = context.clock.random_id(), context.clock.now_ms()
         record = ImportRecord(id_, branch, ImportState.RUNNING, now)
 
         def begin(tx: Transaction) -> None:
-            for old in _records(tx, site.uid):
+            for old in _records(tx, context.uid):
                 if now >= old.updated_ms + FORGOTTEN_MS:
-                    tx.delete(IMPORT[site.uid].pack(old.id))
-            tx.put(IMPORT[site.uid].pack(id_), _FORM.encode(record))
+                    tx.delete(IMPORT[context.uid].pack(old.id))
+            tx.put(IMPORT[context.uid].pack(id_), _FORM.encode(record))
 
         with self._lock:
             if self._closed or self._running >= RUNNING_MAX:
@@ -167,10 +169,10 @@ class ImportJobs:
                     "too many imports are running", kind="imports_full", running_max=RUNNING_MAX,
                     hint="try again when one has ended",
                 )  # fmt: skip
-            site.space.write(begin)
+            context.space.write(begin)
             step("versions.import_started")
             self._running += 1
-            job = _Job(site, record, imports, tuple(locations), message, force, lambda: self._closed)
+            job = _Job(context, record, imports, tuple(locations), message, force, lambda: self._closed)
             self._threads.submit(self._run, job)
         return id_
 
@@ -182,37 +184,37 @@ class ImportJobs:
                 self._running -= 1
             step("versions.import_ended")
 
-    def get(self, site: Site, branch: str, id_: str) -> ImportRecord:
+    def get(self, context: RepositoryContext, branch: str, id_: str) -> ImportRecord:
         """The state of an import; one whose process died has failed.
 
         Raises: `NotFound`.
         """
-        with site.space.read() as tx:
-            record = _get(tx, site, branch, id_)
-        if _is_dead(site, record):
-            _end_dead(site, id_)
-            with site.space.read() as tx:
-                record = _get(tx, site, branch, id_)
+        with context.space.read() as tx:
+            record = _get(tx, context, branch, id_)
+        if _is_dead(context, record):
+            _end_dead(context, id_)
+            with context.space.read() as tx:
+                record = _get(tx, context, branch, id_)
         return record
 
-    def cancel(self, site: Site, branch: str, id_: str) -> None:
+    def cancel(self, context: RepositoryContext, branch: str, id_: str) -> None:
         """End an import; its process stops at the next block. One that was canceled before is canceled.
 
         Raises: `NotFound`; `Conflict`, kind `import_over`.
         """
 
         def cancel(tx: Transaction) -> None:
-            job = _get(tx, site, branch, id_)
+            job = _get(tx, context, branch, id_)
             if job.state is ImportState.CANCELED:
                 return
             if job.state is not ImportState.RUNNING:
                 raise Conflict(
                     f"the import is {job.state}", kind="import_over", id=id_, hint="it cannot be canceled any more"
                 )
-            over = replace(job, state=ImportState.CANCELED, updated_ms=site.clock.now_ms(), error="Canceled")
-            tx.put(IMPORT[site.uid].pack(id_), _FORM.encode(over))
+            over = replace(job, state=ImportState.CANCELED, updated_ms=context.clock.now_ms(), error="Canceled")
+            tx.put(IMPORT[context.uid].pack(id_), _FORM.encode(over))
 
-        site.space.write(cancel)
+        context.space.write(cancel)
         step("versions.import_canceled")
 
     def close(self) -> None:
@@ -222,8 +224,8 @@ class ImportJobs:
         self._threads.shutdown()  # also of one that no thread has taken yet: it says in its row that it ended
 
 
-def _get(tx: ReadTransaction, site: Site, branch: str, id_: str) -> ImportRecord:
-    row = tx.get(IMPORT[site.uid].pack(id_))
+def _get(tx: ReadTransaction, context: RepositoryContext, branch: str, id_: str) -> ImportRecord:
+    row = tx.get(IMPORT[context.uid].pack(id_))
     job = None if row is None else _parse(row, id_)
     if job is None or job.branch != branch:
         raise NotFound("not found", kind="import_not_found", id=id_)
@@ -234,12 +236,12 @@ class _Job(Watch):
     """An import that runs: its row shows its progress, once in a while, and its end with the branch's own write."""
 
     def __init__(
-        self, site: Site, record: ImportRecord, imports: Imports, locations: tuple[Location, ...],
+        self, context: RepositoryContext, record: ImportRecord, imports: Imports, locations: tuple[Location, ...],
         message: Message | None, force: bool, stopping: Callable[[], bool],
     ) -> None:  # fmt: skip
-        self._site, self._record, self._imports, self._stopping = site, record, imports, stopping
+        self._context, self._record, self._imports, self._stopping = context, record, imports, stopping
         self._locations, self._message, self._force = locations, message, force
-        self._times = Recurring(site.clock.monotonic(), SHOWN_SECONDS)
+        self._times = Recurring(context.clock.monotonic(), SHOWN_SECONDS)
 
     def run(self) -> None:
         """Import, and show how it ended."""
@@ -267,29 +269,29 @@ class _Job(Watch):
         """
         if self._stopping():
             raise Unavailable("the process that imported is stopping", kind="import_stopped", hint="import again")
-        if self._times.begin(self._site.clock.monotonic()):
-            now = self._site.clock.now_ms()
+        if self._times.begin(self._context.clock.monotonic()):
+            now = self._context.clock.now_ms()
             self._record = replace(self._record, entries=entries, updated_ms=now, beat=self._record.beat + 1)
-            self._site.space.write(lambda tx: self._put(tx, self._record))
+            self._context.space.write(lambda tx: self._put(tx, self._record))
 
     def done(self, tx: Transaction, imported: Imported) -> None:
         """Show the end, with the write that changes the branch."""
         commit = "" if imported.commit is None else imported.commit.id
         over = replace(
             self._record, state=ImportState.COMPLETED, entries=imported.entries, commit=commit, index=imported.index,
-            updated_ms=self._site.clock.now_ms(),
+            updated_ms=self._context.clock.now_ms(),
         )  # fmt: skip
         self._put(tx, over)
 
     def _fail(self, error: str) -> None:
         over = replace(
-            self._record, state=ImportState.FAILED, error=error, updated_ms=self._site.clock.now_ms()
+            self._record, state=ImportState.FAILED, error=error, updated_ms=self._context.clock.now_ms()
         )  # fmt: skip
         with suppress(Fenced):  # canceled meanwhile: that stands
-            self._site.space.write(lambda tx: self._put(tx, over))
+            self._context.space.write(lambda tx: self._put(tx, over))
 
     def _put(self, tx: Transaction, record: ImportRecord) -> None:
-        key = IMPORT[self._site.uid].pack(record.id)
+        key = IMPORT[self._context.uid].pack(record.id)
         row = tx.get(key)
         if row is None or _parse(row, record.id).state is not ImportState.RUNNING:
             raise Fenced("the import was canceled", kind="import_canceled", id=record.id)

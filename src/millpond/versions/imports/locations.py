@@ -30,7 +30,7 @@ from millpond.kernel.keys import KeyRange, starting
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.stores.objects.sources import Ranges, Source, SourceFile, SourceObject, join_address, split_address
 from millpond.versions.objects.entries import CHANGES, DEFAULT_CONTENT_TYPE, check_path
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.segments import normal_batch
 
 __all__ = (
@@ -88,13 +88,13 @@ def replaced(location: Location) -> KeyRange | None:
             return None
 
 
-def check_readable(site: Site, locations: Sequence[Location], read: ReadTable) -> None:
+def check_readable(context: RepositoryContext, locations: Sequence[Location], read: ReadTable) -> None:
     """Refuse locations of which nothing can be read.
 
     Raises: `Invalid` for an address, a path or a table; `NotFound`, `Denied`, `Unavailable` for a source.
     """
     for location in locations:
-        source, name = _open(site, location)
+        source, name = _open(context, location)
         match location:
             case PrefixLocation():
                 source.check(name)
@@ -106,26 +106,26 @@ def check_readable(site: Site, locations: Sequence[Location], read: ReadTable) -
                     next(rows)
 
 
-def _open(site: Site, location: Location) -> tuple[Source, str]:
+def _open(context: RepositoryContext, location: Location) -> tuple[Source, str]:
     root, name = split_address(location.address)
-    return site.sources(root), name
+    return context.sources(root), name
 
 
 # -- objects ------------------------------------------------------------------------------------------
 
 
-def prefix_blocks(site: Site, location: PrefixLocation) -> Iterator[pa.RecordBatch]:
+def prefix_blocks(context: RepositoryContext, location: PrefixLocation) -> Iterator[pa.RecordBatch]:
     """The entries of a prefix as changes, ascending.
 
     Raises: as a walk of the source; `Invalid` for a path that is too long.
     """
     root, name = split_address(location.address)
     base = len(name.rpartition("/")[0]) + 1 if "/" in name else 0
-    for objects in site.sources(root).walk(name):
+    for objects in context.sources(root).walk(name):
         yield _block(root, objects, [location.folder + item.name[base:] for item in objects])
 
 
-def object_block(site: Site, locations: Sequence[ObjectLocation]) -> pa.RecordBatch:
+def object_block(context: RepositoryContext, locations: Sequence[ObjectLocation]) -> pa.RecordBatch:
     """The entries of single objects as changes, ascending; of two with one path the last.
 
     Raises: `Invalid` for a path; `NotFound`, `Denied`, `Unavailable` for an object.
@@ -134,7 +134,7 @@ def object_block(site: Site, locations: Sequence[ObjectLocation]) -> pa.RecordBa
     parts = []
     for path in sorted(chosen, key=str.encode):
         root, name = split_address(chosen[path])
-        parts.append(_block(root, [site.sources(root).look(name)], [path]))
+        parts.append(_block(root, [context.sources(root).look(name)], [path]))
     return pa.concat_batches(parts) if parts else CHANGES.empty_table().combine_chunks().to_batches()[0]
 
 
@@ -158,14 +158,14 @@ def _block(root: str, objects: Sequence[SourceObject], paths: Sequence[str]) -> 
 # -- tables -------------------------------------------------------------------------------------------
 
 
-def table_blocks(site: Site, location: TableLocation, read: ReadTable) -> Iterator[pa.RecordBatch]:
+def table_blocks(context: RepositoryContext, location: TableLocation, read: ReadTable) -> Iterator[pa.RecordBatch]:
     """The rows of a table as changes, in their order.
 
     Raises: as `read_table`; `Invalid` for rows that do not ascend.
     """
-    source, name = _open(site, location)
+    source, name = _open(context, location)
     order = _Order(location.address)
-    with closing(read(source, name, site.seconds())) as rows:
+    with closing(read(source, name, context.seconds())) as rows:
         for changes in rows:
             order.check(changes)
             if location.destination and changes.num_rows:

@@ -26,7 +26,7 @@ from millpond.kernel.steps import step
 from millpond.tracing import span
 from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
 from millpond.versions.staging.publishing import (
     Collected,
@@ -51,13 +51,13 @@ class Moving:
     head: Commit
 
     @classmethod
-    def sealed(cls, site: Site, tx: Transaction, branch: str, fresh_token: str) -> Moving:
+    def sealed(cls, context: RepositoryContext, tx: Transaction, branch: str, fresh_token: str) -> Moving:
         """A branch, whose staging token is sealed if anything is staged."""
-        before = get_branch(tx, site.uid, branch)
+        before = get_branch(tx, context.uid, branch)
         record = sealed(tx, before, fresh_token)
         if record is not before:
-            record = put_branch(tx, site.uid, branch, record)
-        return cls(record, get_commit(tx, site.graph.commits, record.commit_id))
+            record = put_branch(tx, context.uid, branch, record)
+        return cls(record, get_commit(tx, context.graph.commits, record.commit_id))
 
     @property
     def view(self) -> View:
@@ -86,7 +86,7 @@ def branch_dirty(branch: str) -> Invalid:
 
 
 def move_head(
-    site: Site, branch: str, act: str | None, build: Callable[[Moving], Built], *, clean: bool = False,
+    context: RepositoryContext, branch: str, act: str | None, build: Callable[[Moving], Built], *, clean: bool = False,
     force: bool = False, besides: Callable[[Transaction, Commit], None] | None = None,
 ) -> Commit:  # fmt: skip
     """Seal a branch, build a commit and make it the head; the commit.
@@ -97,29 +97,29 @@ def move_head(
     Raises: `NotFound`, `Denied`; `Invalid` for a branch that is not clean.
     """
     if clean:
-        check_clean(site, branch)
-    with span("commit", repository=site.name, branch=branch), site.turns.turn(site.uid, branch) as turn:
+        check_clean(context, branch)
+    with span("commit", repository=context.name, branch=branch), context.turns.turn(context.uid, branch) as turn:
         tries = 0
         while True:
             tries += 1
 
-            def seal(tx: Transaction, fresh: str = site.clock.random_id()) -> Moving:
-                site.check_writable(tx, branch if act else None, act or "", force=force)
-                return Moving.sealed(site, tx, branch, fresh)
+            def seal(tx: Transaction, fresh: str = context.clock.random_id()) -> Moving:
+                context.check_writable(tx, branch if act else None, act or "", force=force)
+                return Moving.sealed(context, tx, branch, fresh)
 
-            count = collections(site)
-            moving = cast("Moving", site.turns.write(turn, seal))
+            count = collections(context)
+            moving = cast("Moving", context.turns.write(turn, seal))
             step("versions.sealed")
 
             def make(moving: Moving = moving) -> Built:
-                if clean and is_dirty(site, site.space.read, moving.view):
+                if clean and is_dirty(context, context.space.read, moving.view):
                     raise branch_dirty(branch)
                 return build(moving)
 
             def swap(tx: Transaction, moving: Moving, built: Built, count: int) -> bool:
-                check_published(site, tx, count)
-                site.check_writable(tx, branch if act else None, act or "", force=force)
-                done = _swap(site, tx, branch, moving, built)
+                check_published(context, tx, count)
+                context.check_writable(tx, branch if act else None, act or "", force=force)
+                done = _swap(context, tx, branch, moving, built)
                 if done:
                     turn.give_back(tx)
                     if besides is not None:
@@ -127,35 +127,37 @@ def move_head(
                 return done
 
             try:
-                built = unless_collected(site, count, make)
+                built = unless_collected(context, count, make)
                 step("versions.built")
-                if site.turns.write(turn, partial(swap, moving=moving, built=built, count=count)):
+                if context.turns.write(turn, partial(swap, moving=moving, built=built, count=count)):
                     break
             except Collected:  # what was built may be gone: build again
-                wait_collected(site)
+                wait_collected(context)
             except MillpondError:
-                with site.space.read() as tx:
-                    if _is_still(moving.record, get_branch(tx, site.uid, branch)):
+                with context.space.read() as tx:
+                    if _is_still(moving.record, get_branch(tx, context.uid, branch)):
                         raise
                 # of another state: a compaction took the layers that were being read
     step("versions.moved")
-    site.measures.moved(tries=tries)
-    site.sensor.forget(site.uid, branch)
-    site.after(lambda: collect_tokens(site.space))
+    context.measures.moved(tries=tries)
+    context.sensor.forget(context.uid, branch)
+    context.after(lambda: collect_tokens(context.space))
     return built.commit
 
 
-def check_clean(site: Site, branch: str) -> None:
+def check_clean(context: RepositoryContext, branch: str) -> None:
     """Refuse a branch on which something is staged, before anything of it is sealed.
 
     Raises: `NotFound`; `Invalid`, kind `branch_dirty`.
     """
 
     def dirty() -> bool:
-        with site.space.read() as tx:
-            record = get_branch(tx, site.uid, branch)
-            head = get_commit(tx, site.graph.commits, record.commit_id)
-        return is_dirty(site, site.space.read, View(record.layers, record.compacted_index or head.tree, head.tree))
+        with context.space.read() as tx:
+            record = get_branch(tx, context.uid, branch)
+            head = get_commit(tx, context.graph.commits, record.commit_id)
+        return is_dirty(
+            context, context.space.read, View(record.layers, record.compacted_index or head.tree, head.tree)
+        )
 
     if steadily(dirty):
         raise branch_dirty(branch)
@@ -172,17 +174,17 @@ def _is_still(was: BranchRecord, now: BranchRecord) -> bool:
     )
 
 
-def _swap(site: Site, tx: Transaction, branch: str, moving: Moving, built: Built) -> bool:
-    current, was = get_branch(tx, site.uid, branch), moving.record
+def _swap(context: RepositoryContext, tx: Transaction, branch: str, moving: Moving, built: Built) -> bool:
+    current, was = get_branch(tx, context.uid, branch), moving.record
     if not _is_still(was, current):
         return False
     consumed = was.sealed
     stay = built.layers or ()
     for commit in (*built.ancestors, built.commit):
-        put_commit(tx, site.graph.commits, commit)
+        put_commit(tx, context.graph.commits, commit)
     record = without(current, consumed)
     record = replace(record, commit_id=built.commit.id, sealed=(*record.sealed, *stay), compacted_index=built.compacted)
-    put_branch(tx, site.uid, branch, record)
+    put_branch(tx, context.uid, branch, record)
     drop_tokens(tx, (layer.id for layer in consumed if layer.index is None and layer not in stay))
     return True
 

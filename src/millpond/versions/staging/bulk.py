@@ -19,7 +19,7 @@ import pyarrow as pa
 from millpond.argument_types import need_type
 from millpond.ranges import Index
 from millpond.ranges.key_columns import key_column
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
 from millpond.versions.staging.publishing import collections
 from millpond.versions.staging.segments import normal_batch, push_segment, sorted_changes, write_segment
@@ -35,25 +35,25 @@ Rows: TypeAlias = "pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]"
 
 
 def stage_rows(
-    site: Site, branch: str, rows: Rows, *, force: bool = False, chunk_rows: int = CHUNK_ROWS,
+    context: RepositoryContext, branch: str, rows: Rows, *, force: bool = False, chunk_rows: int = CHUNK_ROWS,
     segment_rows_min: int = SEGMENT_ROWS_MIN,
 ) -> tuple[int, str | None]:  # fmt: skip
     """Stage rows; how many there were, and the id of the segment's index, where they became one.
 
     Raises: `Invalid` for columns or paths; `NotFound`, `Denied` for the branch; what the batches raise.
     """
-    since, chunks = collections(site), _Chunks(site, rows, chunk_rows)
+    since, chunks = collections(context), _Chunks(context, rows, chunk_rows)
     first = next(chunks, None)
     if first is None:
         return 0, None
     second = next(chunks, None)
     if second is None and first.num_rows < segment_rows_min:
-        put_entries(site, branch, first, force=force)
+        put_entries(context, branch, first, force=force)
         return chunks.rows, None
     ahead = (chunk for chunk in (first, second) if chunk is not None)
-    runs = _runs(site, _chain(ahead, chunks))
-    index = runs[0] if len(runs) == 1 else _merged(site, runs)
-    push_segment(site, branch, index, since, force=force)
+    runs = _runs(context, _chain(ahead, chunks))
+    index = runs[0] if len(runs) == 1 else _merged(context, runs)
+    push_segment(context, branch, index, since, force=force)
     return chunks.rows, index.id
 
 
@@ -65,9 +65,9 @@ def _chain(ahead: Iterator[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> I
 class _Chunks(Iterator[pa.RecordBatch]):
     """The rows as changes, a chunk at a time: within one each path is once, and they ascend."""
 
-    def __init__(self, site: Site, rows: Rows, chunk_rows: int) -> None:
+    def __init__(self, context: RepositoryContext, rows: Rows, chunk_rows: int) -> None:
         need_type("rows", rows, Iterable, pa.Table, pa.RecordBatch)
-        self._now, self._chunk_rows = site.seconds(), chunk_rows
+        self._now, self._chunk_rows = context.seconds(), chunk_rows
         if isinstance(rows, pa.RecordBatch):
             rows = [rows]
         self._batches: Iterator[pa.RecordBatch | pa.Table] = iter([rows] if isinstance(rows, pa.Table) else rows)
@@ -85,13 +85,13 @@ class _Chunks(Iterator[pa.RecordBatch]):
         return sorted_changes(held[0] if len(held) == 1 else pa.concat_batches(held))
 
 
-def _runs(site: Site, chunks: Iterator[pa.RecordBatch]) -> list[Index]:
+def _runs(context: RepositoryContext, chunks: Iterator[pa.RecordBatch]) -> list[Index]:
     """Indexes of the chunks, those that ascend one after another in one."""
     runs: list[Index] = []
     chunk: pa.RecordBatch | None = next(chunks)
     while chunk is not None:
         run = _Run(chunk, chunks)
-        runs.append(write_segment(site, run))
+        runs.append(write_segment(context, run))
         chunk = run.beyond
     return runs
 
@@ -119,7 +119,7 @@ def _last(chunk: pa.RecordBatch) -> bytes:
     return keys[len(keys) - 1]
 
 
-def _merged(site: Site, runs: list[Index]) -> Index:
+def _merged(context: RepositoryContext, runs: list[Index]) -> Index:
     """The index of all runs; of one path the row of the last run."""
-    newest_first = [Stream(index_stream(site.ranges, run, Bounds(rows=1 << 14))) for run in reversed(runs)]
-    return write_segment(site, combine(newest_first)[0])
+    newest_first = [Stream(index_stream(context.ranges, run, Bounds(rows=1 << 14))) for run in reversed(runs)]
+    return write_segment(context, combine(newest_first)[0])

@@ -21,7 +21,7 @@ from millpond.ranges import CachedObjects, FoldedPart, Index, fold_part, load_in
 from millpond.ranges.spans import NO_SPANS, Spans
 from millpond.stores.objects import ObjectsBelow
 from millpond.versions.objects.entries import CHANGES, IDENTITY
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.layers import EVERY_KEY, Bounds, Reading, Stream, combine, index_stream, token_stream
 from millpond.versions.staging.reads import View, shown_entries
 
@@ -100,26 +100,26 @@ class FrozenView:
         return [KeyRange(start, stop) for start, stop in zip(cuts, [*cuts[1:], keys.stop], strict=True)]
 
 
-def freeze(site: Site, reading: Reading, view: View) -> FrozenView:
+def freeze(context: RepositoryContext, reading: Reading, view: View) -> FrozenView:
     """Write the rows of a state's tokens as files; segments and base are files already.
 
     Raises: `Unavailable` when the place is full.
     """
-    folder = f"{SCRATCH}/{site.clock.now_ms():012x}-{site.clock.random_id()}"
-    scratch = CachedObjects(ObjectsBelow(site.ranges.inner, folder))
+    folder = f"{SCRATCH}/{context.clock.now_ms():012x}-{context.clock.random_id()}"
+    scratch = CachedObjects(ObjectsBelow(context.ranges.inner, folder))
     layers = []
     for layer in view.layers:
         if layer.index is not None:
-            layers.append(FrozenLayer(site.ranges, layer.index))
+            layers.append(FrozenLayer(context.ranges, layer.index))
             continue
         stream = token_stream(reading, layer.id, Bounds(rows=1 << 14))
         first = next(stream.blocks, None)
         if first is None and not stream.spans:
             continue
         blocks = iter(()) if first is None else _from(first, stream.blocks)
-        index = write(scratch, blocks, site.boundaries, schema=CHANGES, compression=COMPRESSION)
+        index = write(scratch, blocks, context.boundaries, schema=CHANGES, compression=COMPRESSION)
         layers.append(FrozenLayer(scratch, index.id, stream.spans))
-    return FrozenView(site.ranges, view.base, tuple(layers), folder)
+    return FrozenView(context.ranges, view.base, tuple(layers), folder)
 
 
 def _from(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -127,11 +127,11 @@ def _from(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.
     yield from rest
 
 
-def drop_scratch(site: Site, folder: str) -> None:
+def drop_scratch(context: RepositoryContext, folder: str) -> None:
     """Delete the scratch files of a frozen state that nobody reads any more."""
-    names = [info.name for info in site.ranges.list(folder)]
+    names = [info.name for info in context.ranges.list(folder)]
     if names:
-        site.ranges.delete(*names)
+        context.ranges.delete(*names)
 
 
 def scratch_time(name: str) -> int | None:

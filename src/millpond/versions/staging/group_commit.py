@@ -24,7 +24,7 @@ from millpond.stores.objects import FolderObjects, ObjectStore, put_all
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.entries import Entry, check_path
 from millpond.versions.objects.staged_rows import encode_entry
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.writes import writable_branch
 
 __all__ = ("BODY_BYTES_MAX", "StagedEntry", "put_together", "takes_bodies")
@@ -41,7 +41,7 @@ class StagedEntry:
     `body`: the bytes that are to be stored at its address; None when they are there already.
     """
 
-    site: Site
+    context: RepositoryContext
     branch: str
     path: str
     value: bytes
@@ -51,25 +51,25 @@ class StagedEntry:
 
     @classmethod
     def of(
-        cls, site: Site, branch: str, entry: Entry, *, force: bool = False, body: bytes | None = None
+        cls, context: RepositoryContext, branch: str, entry: Entry, *, force: bool = False, body: bytes | None = None
     ) -> StagedEntry:
         """An entry that can be stored.
 
         Raises: `Invalid` for one that cannot.
         """
         check_path(entry.path)
-        site.check_paths([entry.path])
-        return cls(site, branch, entry.path, encode_entry(entry), force, entry.address, body)
+        context.check_paths([entry.path])
+        return cls(context, branch, entry.path, encode_entry(entry), force, entry.address, body)
 
     @property
     def place(self) -> _Place:
         """The branch, and the way in which it is written: what admits one entry there admits the next."""
-        return self.site.uid, self.branch, self.force
+        return self.context.uid, self.branch, self.force
 
 
-def takes_bodies(site: Site) -> bool:
+def takes_bodies(context: RepositoryContext) -> bool:
     """True when bytes of a repository gain by being written together: below a folder they share syncs."""
-    return isinstance(site.data, FolderObjects)
+    return isinstance(context.data, FolderObjects)
 
 
 def put_together(staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
@@ -79,7 +79,7 @@ def put_together(staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
 
     Raises: as `Space.write`; then none of them is staged.
     """
-    space = staged[0].site.space
+    space = staged[0].context.space
     failed = _stored(space, staged)
 
     def write(tx: Transaction) -> list[MillpondError | None]:
@@ -113,7 +113,7 @@ class _Tokens:
         prefix = self._known.get(place)
         if prefix is None:
             try:
-                record = writable_branch(entry.site, self._tx, entry.branch, force=entry.force)
+                record = writable_branch(entry.context, self._tx, entry.branch, force=entry.force)
             except (NotFound, Denied) as error:  # nothing of it was written
                 prefix = error
             else:
@@ -134,7 +134,7 @@ def _stored(space: Space, staged: Sequence[StagedEntry]) -> dict[int, MillpondEr
     by_store: dict[ObjectStore, list[int]] = {}
     for at in bodies:
         if at not in failed:
-            by_store.setdefault(staged[at].site.data, []).append(at)
+            by_store.setdefault(staged[at].context.data, []).append(at)
     for store, places in by_store.items():
         try:
             put_all(store, [(staged[at].address, staged[at].body or b"") for at in places])

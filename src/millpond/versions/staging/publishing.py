@@ -26,7 +26,7 @@ from millpond.kernel.lease import Lease, LeaseRow
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.ranges import index_name, range_name
 from millpond.versions.keyspaces import COLLECTION
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = (
     "COLLECTING_SECONDS",
@@ -63,37 +63,39 @@ class Collected(Unavailable):
     kind = "ranges_collected"
 
 
-def _row(site: Site) -> LeaseRow:
-    return LeaseRow(COLLECTION.pack(site.uid), COLLECTING_SECONDS, site.turns.watch)
+def _row(context: RepositoryContext) -> LeaseRow:
+    return LeaseRow(COLLECTION.pack(context.uid), COLLECTING_SECONDS, context.turns.watch)
 
 
-def _lease(site: Site) -> Lease:
-    with site.space.read() as tx:
-        return _row(site).read(tx)
+def _lease(context: RepositoryContext) -> Lease:
+    with context.space.read() as tx:
+        return _row(context).read(tx)
 
 
-def collections(site: Site) -> int:
+def collections(context: RepositoryContext) -> int:
     """The number of collections so far, to be read before building; `DELETING` while one deletes.
 
     The lease of one that died is ended here: it deletes nothing more, should it only have been slow.
     """
-    lease, row = _lease(site), _row(site)
+    lease, row = _lease(context), _row(context)
     if lease.holder and row.over(lease):
-        lease = site.space.write(row.end_dead)
+        lease = context.space.write(row.end_dead)
     return DELETING if lease.holder else lease.term
 
 
-def check_published(site: Site, tx: ReadTransaction, count: int) -> None:
+def check_published(context: RepositoryContext, tx: ReadTransaction, count: int) -> None:
     """Refuse to publish what was built since the collections numbered `count`.
 
     Raises: `Collected`.
     """
-    lease = _row(site).read(tx)
+    lease = _row(context).read(tx)
     if lease.holder or lease.term != count:
         raise Collected("garbage was collected meanwhile", hint="try again")
 
 
-def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Transaction], object]) -> object:
+def publish(
+    context: RepositoryContext, indexes: Iterable[str], count: int, change: Callable[[Transaction], object]
+) -> object:
     """Make the write that names indexes which were built since `count`.
 
     Raises: `Collected` when a collection deleted a file of theirs: build again; what the write raises.
@@ -101,46 +103,46 @@ def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Tr
     names = tuple(indexes)
 
     def act(tx: Transaction) -> object:
-        check_published(site, tx, count)
+        check_published(context, tx, count)
         return change(tx)
 
     while True:
         try:
-            return site.space.write(act)
+            return context.space.write(act)
         except Collected:
-            count = wait_collected(site)
-            unless_collected(site, count, lambda: check_there(site, names))
+            count = wait_collected(context)
+            unless_collected(context, count, lambda: check_there(context, names))
 
 
-def wait_collected(site: Site) -> int:
+def wait_collected(context: RepositoryContext) -> int:
     """Wait until no collection deletes; the number of collections so far.
 
     Raises: `Collected` after a long wait.
     """
-    due = site.clock.monotonic() + WAIT_SECONDS
-    count = site.turns.changes.wait_for(lambda: collections(site), due, lambda count: count != DELETING)
+    due = context.clock.monotonic() + WAIT_SECONDS
+    count = context.turns.changes.wait_for(lambda: collections(context), due, lambda count: count != DELETING)
     if count == DELETING:
         raise Collected("garbage is being collected for too long", hint="try again")
     return count
 
 
-def check_there(site: Site, indexes: Sequence[str]) -> None:
+def check_there(context: RepositoryContext, indexes: Sequence[str]) -> None:
     """Refuse indexes whose files were collected.
 
     Raises: `Collected`.
     """
     for id_ in indexes:
-        _check_file(site, index_name(id_))
-        for entry in site.index(id_).entries:
-            _check_file(site, range_name(entry.id))
+        _check_file(context, index_name(id_))
+        for entry in context.index(id_).entries:
+            _check_file(context, range_name(entry.id))
 
 
-def _check_file(site: Site, name: str) -> None:
-    if not site.ranges.exists(name):
+def _check_file(context: RepositoryContext, name: str) -> None:
+    if not context.ranges.exists(name):
         raise Collected("a range was collected before it was published", object=name, hint="try again")
 
 
-def unless_collected(site: Site, count: int, build: Callable[[], T]) -> T:
+def unless_collected(context: RepositoryContext, count: int, build: Callable[[], T]) -> T:
     """The outcome of `build`, which reads states that were there at collection `count`.
 
     Raises: `Collected` when files of theirs were collected meanwhile: build again; what it raises.
@@ -148,7 +150,7 @@ def unless_collected(site: Site, count: int, build: Callable[[], T]) -> T:
     try:
         return build()
     except NotFound as error:
-        if error.kind in MISSING_KINDS and (count == DELETING or collections(site) != count):
+        if error.kind in MISSING_KINDS and (count == DELETING or collections(context) != count):
             raise Collected("a range was collected while it was read", hint="try again") from error
         raise
 
@@ -169,27 +171,27 @@ def steadily(read: Callable[[], T]) -> T:
     raise Collected("garbage is being collected for too long", hint="try again")
 
 
-def begin_collecting(site: Site) -> Lease:
+def begin_collecting(context: RepositoryContext) -> Lease:
     """Begin to delete; the lease to do so. A collection that seems to have died is watched before, for its lease.
 
     Raises: `Conflict` when another collection deletes.
     """
-    row, holder = _row(site), site.clock.random_id()
-    free = row.wait_free(site.space)
-    lease = None if free is None else site.space.write(lambda tx: row.take(tx, holder))
+    row, holder = _row(context), context.clock.random_id()
+    free = row.wait_free(context.space)
+    lease = None if free is None else context.space.write(lambda tx: row.take(tx, holder))
     if lease is None:
         raise Conflict("garbage is being collected", kind="collection_running", hint="wait until it is over")
     return lease
 
 
-def renew_collecting(site: Site, lease: Lease) -> Lease | None:
+def renew_collecting(context: RepositoryContext, lease: Lease) -> Lease | None:
     """Go on deleting; None when another one ended the lease: others may have published."""
-    row = _row(site)
+    row = _row(context)
     if row.is_young(lease, RENEW_SECONDS):
-        return lease if _lease(site).is_of(lease) else None
-    return row.hold(site.space, lease, RENEW_SECONDS)
+        return lease if _lease(context).is_of(lease) else None
+    return row.hold(context.space, lease, RENEW_SECONDS)
 
 
-def end_collecting(site: Site, lease: Lease) -> None:
+def end_collecting(context: RepositoryContext, lease: Lease) -> None:
     """Let others publish again, unless another collection has begun to delete since."""
-    site.space.write(lambda tx: _row(site).give_back(tx, lease))
+    context.space.write(lambda tx: _row(context).give_back(tx, lease))

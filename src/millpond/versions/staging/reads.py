@@ -25,7 +25,7 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
 from millpond.versions.objects.entries import ENTRIES, IDENTITY, Entry, entry_at
 from millpond.versions.objects.staged_rows import decode_entry
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.branches import BranchRecord, Layer
 from millpond.versions.staging.layers import (
     EVERY_KEY,
@@ -53,9 +53,9 @@ class View:
     head: str
 
 
-def view_of(site: Site, tx: ReadTransaction, record: BranchRecord) -> View:
+def view_of(context: RepositoryContext, tx: ReadTransaction, record: BranchRecord) -> View:
     """The state of a branch with what is staged."""
-    head = get_commit(tx, site.graph.commits, record.commit_id).tree
+    head = get_commit(tx, context.graph.commits, record.commit_id).tree
     return View(record.layers, record.compacted_index or head, head)
 
 
@@ -97,22 +97,22 @@ def _tombstones(token: str, path: str) -> KeyRange:
     return KeyRange(prefix.packed, prefix.pack(path) + b"\0")
 
 
-def find_entry(site: Site, tx: PointReads, view: View, path: str) -> Entry | None:
+def find_entry(context: RepositoryContext, tx: PointReads, view: View, path: str) -> Entry | None:
     """The entry at a path, None when there is none.
 
     Raises: `NotFound`, `Corrupt` for ranges.
     """
     for layer in view.layers:
-        is_there, entry = layer_entry(site, tx, layer, path)
+        is_there, entry = layer_entry(context, tx, layer, path)
         if is_there:
             return entry
-    return find_in_index(site, view.base, path)
+    return find_in_index(context, view.base, path)
 
 
-def layer_entry(site: Site, tx: PointReads, layer: Layer, path: str) -> tuple[bool, Entry | None]:
+def layer_entry(context: RepositoryContext, tx: PointReads, layer: Layer, path: str) -> tuple[bool, Entry | None]:
     """True when the layer says what is at a path; and the entry, None where it says that there is none."""
     if layer.index is not None:
-        return _segment_entry(site, layer.index, path)
+        return _segment_entry(context, layer.index, path)
     row = tx.get(STAGED[layer.id].pack(path))
     if row is not None:
         return True, decode_entry(path, row)
@@ -129,8 +129,8 @@ def is_cleared(tx: PointReads, token: str, path: str) -> bool:
     return nearest is not None and nearest != prefix.packed and path.startswith(str(prefix.unpack(nearest)[0]))
 
 
-def _segment_entry(site: Site, index: str, path: str) -> tuple[bool, Entry | None]:
-    batch_row = _row_of(site, index, path.encode())
+def _segment_entry(context: RepositoryContext, index: str, path: str) -> tuple[bool, Entry | None]:
+    batch_row = _row_of(context, index, path.encode())
     if batch_row is None:
         return False, None
     batch, row = batch_row
@@ -139,17 +139,17 @@ def _segment_entry(site: Site, index: str, path: str) -> tuple[bool, Entry | Non
     return True, entry_at(batch, row)
 
 
-def find_in_index(site: Site, index: str, path: str) -> Entry | None:
+def find_in_index(context: RepositoryContext, index: str, path: str) -> Entry | None:
     """The entry of an index at a path.
 
     Raises: `NotFound`, `Corrupt`.
     """
-    row = _row_of(site, index, path.encode())
+    row = _row_of(context, index, path.encode())
     return None if row is None else entry_at(*row)
 
 
-def _row_of(site: Site, id_: str, key: bytes) -> tuple[pa.RecordBatch, int] | None:
-    entries = site.index(id_).entries
+def _row_of(context: RepositoryContext, id_: str, key: bytes) -> tuple[pa.RecordBatch, int] | None:
+    entries = context.index(id_).entries
     low, high = 0, len(entries)
     while low < high:
         middle = (low + high) // 2
@@ -159,7 +159,7 @@ def _row_of(site: Site, id_: str, key: bytes) -> tuple[pa.RecordBatch, int] | No
             high = middle
     if low == len(entries) or entries[low].first > key:
         return None
-    batch = open_range(site.ranges, entries[low])
+    batch = open_range(context.ranges, entries[low])
     keys = key_column(batch.column("key"))
     row = lower_bound(keys, key)
     return (batch, row) if row < len(keys) and keys[row] == key else None
@@ -168,33 +168,37 @@ def _row_of(site: Site, id_: str, key: bytes) -> tuple[pa.RecordBatch, int] | No
 # -- many paths ---------------------------------------------------------------------------------------
 
 
-def _streams(site: Site, reading: Reading, layers: tuple[Layer, ...], bounds: Bounds) -> tuple[list[Stream], Spans]:
+def _streams(
+    context: RepositoryContext, reading: Reading, layers: tuple[Layer, ...], bounds: Bounds
+) -> tuple[list[Stream], Spans]:
     streams, hidden = [], NO_SPANS
     for layer in layers:
         if layer.index is None:
             streams.append(token_stream(reading, layer.id, bounds))
             hidden |= streams[-1].spans
         else:
-            streams.append(Stream(index_stream(site.ranges, site.index(layer.index), bounds, hidden)))
+            streams.append(Stream(index_stream(context.ranges, context.index(layer.index), bounds, hidden)))
     return streams, hidden
 
 
 def changes_of(
-    site: Site, reading: Reading, layers: tuple[Layer, ...], bounds: Bounds | None = None
+    context: RepositoryContext, reading: Reading, layers: tuple[Layer, ...], bounds: Bounds | None = None
 ) -> tuple[Iterator[pa.RecordBatch], Spans]:
     """The layers as one stream of changes, and the range tombstones that count for what lies below them."""
     bounds = bounds or Bounds(rows=1 << 14)
-    return combine(_streams(site, reading, layers, bounds)[0], reverse=bounds.reverse)
+    return combine(_streams(context, reading, layers, bounds)[0], reverse=bounds.reverse)
 
 
-def visible(site: Site, reading: Reading, view: View, bounds: Bounds | None = None) -> Iterator[pa.RecordBatch]:
+def visible(
+    context: RepositoryContext, reading: Reading, view: View, bounds: Bounds | None = None
+) -> Iterator[pa.RecordBatch]:
     """The entries of a state as batches, each ascending; of `bounds.reverse` the last batch first.
 
     Raises: `NotFound`, `Corrupt` for ranges.
     """
     bounds = bounds or Bounds(rows=1 << 14)
-    streams, hidden = _streams(site, reading, view.layers, bounds)
-    base = Stream(index_stream(site.ranges, site.index(view.base), bounds, hidden))
+    streams, hidden = _streams(context, reading, view.layers, bounds)
+    base = Stream(index_stream(context.ranges, context.index(view.base), bounds, hidden))
     yield from shown_entries(combine([*streams, base], reverse=bounds.reverse)[0])
 
 
@@ -208,7 +212,7 @@ def shown_entries(blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def uncommitted(
-    site: Site, reading: Reading, view: View, keys: KeyRange = EVERY_KEY, *, rows: int = 1 << 14
+    context: RepositoryContext, reading: Reading, view: View, keys: KeyRange = EVERY_KEY, *, rows: int = 1 << 14
 ) -> Iterator[Difference]:
     """The changes that a state is of its head, stretch by stretch: in what every mix of layers comes to.
 
@@ -217,17 +221,19 @@ def uncommitted(
     bounds = Bounds(keys, rows=rows)
     if not view.layers:
         if view.base != view.head:
-            yield from diff(site.ranges, site.index(view.head), site.index(view.base), same=IDENTITY, within=keys)
+            yield from diff(
+                context.ranges, context.index(view.head), context.index(view.base), same=IDENTITY, within=keys
+            )
         return
-    streams, _ = _streams(site, reading, view.layers, bounds)
-    compacted = Stream(difference_stream(site.ranges, view.head, view.base, bounds))
+    streams, _ = _streams(context, reading, view.layers, bounds)
+    compacted = Stream(difference_stream(context.ranges, view.head, view.base, bounds))
     blocks, spans = combine([*streams, compacted])
     bounded = Spans.of(spans.within(keys))
-    yield from differences(site.ranges, site.index(view.head), blocks, bounded, same=IDENTITY, within=keys)
+    yield from differences(context.ranges, context.index(view.head), blocks, bounded, same=IDENTITY, within=keys)
 
 
-def is_dirty(site: Site, reading: Reading, view: View) -> bool:
+def is_dirty(context: RepositoryContext, reading: Reading, view: View) -> bool:
     """True when a state differs from its head."""
     if not view.layers and view.base == view.head:
         return False
-    return next(uncommitted(site, reading, view, rows=256), None) is not None
+    return next(uncommitted(context, reading, view, rows=256), None) is not None

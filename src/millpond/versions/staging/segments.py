@@ -34,7 +34,7 @@ from millpond.versions.objects.entries import (
     canonical_metadata,
     entry_at,
 )
-from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, RepositoryContext
 from millpond.versions.staging.branches import Layer, get_branch, put_branch, sealed
 from millpond.versions.staging.publishing import publish
 
@@ -141,7 +141,7 @@ def sorted_changes(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch if last.all() else batch.filter(pa.array(last))
 
 
-def write_segment(site: Site, batches: Iterable[pa.RecordBatch]) -> Index:
+def write_segment(context: RepositoryContext, batches: Iterable[pa.RecordBatch]) -> Index:
     """Write changes, sorted over all batches, as an index; without `deleted` where nothing is deleted.
 
     Raises: `Invalid` for paths out of order; `Unavailable` when the place is full.
@@ -155,14 +155,14 @@ def write_segment(site: Site, batches: Iterable[pa.RecordBatch]) -> Index:
         yield from rest
 
     if plain and (second := next(rest, None)) is None:
-        return write(site.ranges, [ahead[0].select(ENTRIES.names)], site.boundaries, compression=COMPRESSION)
+        return write(context.ranges, [ahead[0].select(ENTRIES.names)], context.boundaries, compression=COMPRESSION)
     if plain:
         ahead.append(second)
-    return write(site.ranges, rows(), site.boundaries, schema=CHANGES, compression=COMPRESSION)
+    return write(context.ranges, rows(), context.boundaries, schema=CHANGES, compression=COMPRESSION)
 
 
 def push_segment(
-    site: Site, branch: str, index: Index, count: int, *, force: bool = False,
+    context: RepositoryContext, branch: str, index: Index, count: int, *, force: bool = False,
     besides: Callable[[Transaction], None] | None = None,
 ) -> None:  # fmt: skip
     """Put a segment, built since `count`, under a branch, above all that was staged before; an empty one is no layer.
@@ -171,32 +171,32 @@ def push_segment(
 
     Raises: `NotFound`, `Denied`; what `besides` raises.
     """
-    if site.composed:
-        inside = next(scan(site.ranges, index, *starting(site.composed), columns=("key",)), None)
-        site.check_paths([] if inside is None else [inside.column("key")[0].as_py().decode()])
-    segment = Layer(site.clock.random_id(), index.id)
-    fresh = site.clock.random_id()
+    if context.composed:
+        inside = next(scan(context.ranges, index, *starting(context.composed), columns=("key",)), None)
+        context.check_paths([] if inside is None else [inside.column("key")[0].as_py().decode()])
+    segment = Layer(context.clock.random_id(), index.id)
+    fresh = context.clock.random_id()
 
     def change(tx: Transaction) -> None:
-        site.check_writable(tx, branch, "write to", force=force)
-        before = get_branch(tx, site.uid, branch)
+        context.check_writable(tx, branch, "write to", force=force)
+        before = get_branch(tx, context.uid, branch)
         if index.count:
             record = sealed(tx, before, fresh)
-            put_branch(tx, site.uid, branch, replace(record, sealed=(segment, *record.sealed)))
+            put_branch(tx, context.uid, branch, replace(record, sealed=(segment, *record.sealed)))
         if besides is not None:
             besides(tx)
 
     step("versions.segment_written")
-    publish(site, [index.id], count, change)
+    publish(context, [index.id], count, change)
     step("versions.segment_pushed")
 
 
-def find_presence(site: Site, index: str, paths: Sequence[str]) -> list[int]:
+def find_presence(context: RepositoryContext, index: str, paths: Sequence[str]) -> list[int]:
     """Of each path 1 when an index shows it, 0 when it has a tombstone there, -1 when it has nothing.
 
     Raises: `NotFound`, `Corrupt`.
     """
-    reader = RangeReader(site.ranges, site.index(index))
+    reader = RangeReader(context.ranges, context.index(index))
     numbers, rows = reader.find(pa.array(paths, pa.string()).cast(pa.binary()))
     shows = np.where(numbers >= 0, 1, -1)
     if "deleted" in reader.index.schema.names:
@@ -208,12 +208,12 @@ def find_presence(site: Site, index: str, paths: Sequence[str]) -> list[int]:
     return states
 
 
-def find_rows(site: Site, index: str, paths: Sequence[str]) -> dict[str, Entry | None]:
+def find_rows(context: RepositoryContext, index: str, paths: Sequence[str]) -> dict[str, Entry | None]:
     """The entries of an index at paths, those it lacks left out; None for a tombstone.
 
     Raises: `NotFound`, `Corrupt`.
     """
-    reader = RangeReader(site.ranges, site.index(index))
+    reader = RangeReader(context.ranges, context.index(index))
     numbers, rows = reader.find(pa.array(paths, pa.string()).cast(pa.binary()))
     entries: dict[str, Entry | None] = {}
     for path, number, row in zip(paths, numbers.tolist(), rows.tolist(), strict=True):

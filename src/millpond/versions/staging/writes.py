@@ -28,7 +28,7 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
 from millpond.versions.objects.entries import Entry, check_path, path_list
 from millpond.versions.objects.staged_rows import TOMBSTONE, decode_entry, encode_entry, encode_rows
-from millpond.versions.repository_context import CompactionRules, Site, read_setting
+from millpond.versions.repository_context import CompactionRules, RepositoryContext, read_setting
 from millpond.versions.staging.branches import BranchRecord, Layer, get_branch, put_branch
 from millpond.versions.staging.reads import is_cleared
 from millpond.versions.staging.segments import find_presence, find_rows
@@ -77,7 +77,7 @@ class _MoreFiles(Exception):
 class Below:
     """The entries that layers which are files hold at some paths, by index: read outside of transactions."""
 
-    site: Site
+    context: RepositoryContext
     paths: Sequence[str]
     found: dict[str, dict[str, Entry | None]] = field(default_factory=dict)
     shows: dict[str, list[int]] = field(default_factory=dict)
@@ -85,9 +85,9 @@ class Below:
     def read(self, more: _MoreFiles) -> None:
         """Read what an index holds at the paths."""
         if more.presence:
-            self.shows[more.index] = find_presence(self.site, more.index, self.paths)
+            self.shows[more.index] = find_presence(self.context, more.index, self.paths)
         else:
-            self.found[more.index] = find_rows(self.site, more.index, self.paths)
+            self.found[more.index] = find_rows(self.context, more.index, self.paths)
 
     def presence(self, index: str) -> list[int]:
         """Of each path 1 when an index shows it, 0 when it has a tombstone there, -1 when it has nothing."""
@@ -102,18 +102,19 @@ class Below:
         return self.found[index]
 
 
-def write_below(site: Site, below: Below, change: Callable[[Transaction], T]) -> T:
+def write_below(context: RepositoryContext, below: Below, change: Callable[[Transaction], T]) -> T:
     """Make a write; whenever it needs a file that was not read, read that and begin anew."""
     while True:
         try:
-            return site.space.write(change)
+            return context.space.write(change)
         except _MoreFiles as more:
             below.read(more)
 
 
 def shown(
-    site: Site, tx: ReadTransaction, record: BranchRecord, layers: Sequence[Layer], below: Below, path: str
-) -> Entry | None:
+    context: RepositoryContext, tx: ReadTransaction, record: BranchRecord, layers: Sequence[Layer], below: Below,
+    path: str,
+) -> Entry | None:  # fmt: skip
     """The entry that these layers, and the index below them, show at a path."""
     for layer in layers:
         if layer.index is not None:
@@ -126,25 +127,25 @@ def shown(
             return decode_entry(path, row)
         if is_cleared(tx, layer.id, path):
             return None
-    return below.at(_base(site, tx, record)).get(path)
+    return below.at(_base(context, tx, record)).get(path)
 
 
-def _base(site: Site, tx: ReadTransaction, record: BranchRecord) -> str:
+def _base(context: RepositoryContext, tx: ReadTransaction, record: BranchRecord) -> str:
     """The index below all layers of a branch."""
-    return record.compacted_index or get_commit(tx, site.graph.commits, record.commit_id).tree
+    return record.compacted_index or get_commit(tx, context.graph.commits, record.commit_id).tree
 
 
-def writable_branch(site: Site, tx: ReadTransaction, branch: str, *, force: bool) -> BranchRecord:
+def writable_branch(context: RepositoryContext, tx: ReadTransaction, branch: str, *, force: bool) -> BranchRecord:
     """The record of a branch that takes writes.
 
     Raises: `NotFound`; `Denied` for a protected branch, or a read-only repository without `force`.
     """
-    site.check_writable(tx, branch, "write to", force=force)
-    return get_branch(tx, site.uid, branch)
+    context.check_writable(tx, branch, "write to", force=force)
+    return get_branch(tx, context.uid, branch)
 
 
 def put_entry(
-    site: Site, branch: str, entry: Entry, condition: Condition | None = None, *, force: bool = False,
+    context: RepositoryContext, branch: str, entry: Entry, condition: Condition | None = None, *, force: bool = False,
     besides: Callable[[Transaction], None] | None = None,
 ) -> None:  # fmt: skip
     """Stage an entry; `besides` is done in the same write.
@@ -153,69 +154,69 @@ def put_entry(
     what `besides` raises.
     """
     check_path(entry.path)
-    site.check_paths([entry.path])
+    context.check_paths([entry.path])
     value = encode_entry(entry)
-    below = Below(site, [entry.path])
+    below = Below(context, [entry.path])
 
     def change(tx: Transaction) -> None:
-        record = writable_branch(site, tx, branch, force=force)
+        record = writable_branch(context, tx, branch, force=force)
         if condition is not None:
-            condition.check(entry.path, shown(site, tx, record, record.layers, below, entry.path))
+            condition.check(entry.path, shown(context, tx, record, record.layers, below, entry.path))
         tx.put(STAGED[record.staging_token].pack(entry.path), value)
         if besides is not None:
             besides(tx)
 
-    write_below(site, below, change)
+    write_below(context, below, change)
 
 
-def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool = False) -> None:
+def put_entries(context: RepositoryContext, branch: str, batch: pa.RecordBatch, *, force: bool = False) -> None:
     """Stage rows with the columns of entries or of changes, all or none; of rows of one path the last one counts.
 
     Raises: as `put_entry`.
     """
     paths = batch.column("key").cast(pa.string()).to_pylist()
-    site.check_paths(paths)
+    context.check_paths(paths)
     values = encode_rows(batch)
 
     def change(tx: Transaction) -> tuple[str, int]:
-        record = writable_branch(site, tx, branch, force=force)
+        record = writable_branch(context, tx, branch, force=force)
         put_rows(tx, list(zip(STAGED[record.staging_token].pack_texts(paths), values, strict=True)))
         return record.staging_token, values.count(TOMBSTONE)
 
-    _count(site, branch, *site.space.write(change))
+    _count(context, branch, *context.space.write(change))
 
 
-def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool = False) -> int:
+def delete_paths(context: RepositoryContext, branch: str, paths: Sequence[str], *, force: bool = False) -> int:
     """Delete paths, all or none; how many of them were there. A path that is not there is no error.
 
     Raises: as `put_entry`, without conditions.
     """
     paths = path_list(paths)
-    site.check_paths(paths)
-    below = Below(site, paths)
-    with site.space.read() as tx:  # the files, before the write, which would begin anew for each
-        record = writable_branch(site, tx, branch, force=force)
+    context.check_paths(paths)
+    below = Below(context, paths)
+    with context.space.read() as tx:  # the files, before the write, which would begin anew for each
+        record = writable_branch(context, tx, branch, force=force)
         layers = [layer.index for layer in record.sealed if layer.index is not None]
-        base = _base(site, tx, record)
+        base = _base(context, tx, record)
     for index in (*layers, base):
         below.read(_MoreFiles(index, presence=True))
 
     def change(tx: Transaction) -> tuple[int, str, int]:
-        record = writable_branch(site, tx, branch, force=force)
-        return _delete(site, tx, record, below)
+        record = writable_branch(context, tx, branch, force=force)
+        return _delete(context, tx, record, below)
 
-    present, token, tombstones = write_below(site, below, change)
-    _count(site, branch, token, tombstones)
+    present, token, tombstones = write_below(context, below, change)
+    _count(context, branch, token, tombstones)
     return present
 
 
-def _delete(site: Site, tx: Transaction, record: BranchRecord, below: Below) -> tuple[int, str, int]:
+def _delete(context: RepositoryContext, tx: Transaction, record: BranchRecord, below: Below) -> tuple[int, str, int]:
     token, paths = record.staging_token, below.paths
     keys = STAGED[token].pack_texts(paths)
     rows = tx.get_many(keys)
     hidden = _clears(tx, token)
     open_ = range(len(paths)) if hidden is None else [at for at, path in enumerate(paths) if not hidden(path)]
-    under = _present(site, tx, record, below, open_)
+    under = _present(context, tx, record, below, open_)
     present, tombstones = 0, []
     for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
         if row == TOMBSTONE:
@@ -238,7 +239,9 @@ def _clears(tx: ReadTransaction, token: str) -> Callable[[str], bool] | None:
     return lambda path: is_cleared(tx, token, path)
 
 
-def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]) -> list[bool]:
+def _present(
+    context: RepositoryContext, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]
+) -> list[bool]:
     """Of each path, at those places, true when the layers below the staging token show something there."""
     flags = [False] * len(below.paths)
     rest: Sequence[int] = places
@@ -255,31 +258,33 @@ def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below
             flags[at] = row is not None and row != TOMBSTONE
         missing = [at for at, row in zip(rest, rows, strict=True) if row is None]
         rest = missing if hidden is None else [at for at in missing if not hidden(below.paths[at])]
-    shows = below.presence(_base(site, tx, record))
+    shows = below.presence(_base(context, tx, record))
     for at in rest:
         flags[at] = shows[at] > 0
     return flags
 
 
-def delete_prefix(site: Site, branch: str, prefix: str, *, fresh_token: str, force: bool = False) -> None:
+def delete_prefix(
+    context: RepositoryContext, branch: str, prefix: str, *, fresh_token: str, force: bool = False
+) -> None:
     """Delete every path that begins with a prefix: one range tombstone, however many there are.
 
     Raises: as `put_entry`, without conditions.
     """
 
-    site.check_paths([prefix, site.composed] if site.composed.startswith(prefix) else [prefix])
+    context.check_paths([prefix, context.composed] if context.composed.startswith(prefix) else [prefix])
 
     def change(tx: Transaction) -> str:
-        record = writable_branch(site, tx, branch, force=force)
-        return clear_prefix(site, tx, branch, record, prefix, fresh_token).staging_token
+        record = writable_branch(context, tx, branch, force=force)
+        return clear_prefix(context, tx, branch, record, prefix, fresh_token).staging_token
 
-    token = site.space.write(change)
+    token = context.space.write(change)
     step("versions.prefix_deleted")
-    _count(site, branch, token, 1)
+    _count(context, branch, token, 1)
 
 
 def clear_prefix(
-    site: Site, tx: Transaction, branch: str, record: BranchRecord, prefix: str, fresh_token: str
+    context: RepositoryContext, tx: Transaction, branch: str, record: BranchRecord, prefix: str, fresh_token: str
 ) -> BranchRecord:
     """Put a range tombstone into the staging token; the record with the token it went to.
 
@@ -287,7 +292,7 @@ def clear_prefix(
     """
     rows = STAGED[record.staging_token].starting(prefix)
     if len(list(islice(tx.keys(rows), ROWS_DELETED_MAX + 1))) > ROWS_DELETED_MAX:
-        record = put_branch(tx, site.uid, branch, replace(record, staging_token=fresh_token, sealed=record.layers))
+        record = put_branch(tx, context.uid, branch, replace(record, staging_token=fresh_token, sealed=record.layers))
     else:
         tx.delete_range(rows)
     cleared = CLEARED[record.staging_token]
@@ -297,47 +302,49 @@ def clear_prefix(
     return record
 
 
-def set_metadata(site: Site, branch: str, path: str, metadata: dict[str, str], *, force: bool = False) -> Entry:
+def set_metadata(
+    context: RepositoryContext, branch: str, path: str, metadata: dict[str, str], *, force: bool = False
+) -> Entry:
     """Replace the user metadata of an entry.
 
     Raises: `NotFound` for the path too.
     """
-    site.check_paths([path])
-    below = Below(site, [path])
+    context.check_paths([path])
+    below = Below(context, [path])
 
     def change(tx: Transaction) -> Entry:
-        record = writable_branch(site, tx, branch, force=force)
-        current = shown(site, tx, record, record.layers, below, path)
+        record = writable_branch(context, tx, branch, force=force)
+        current = shown(context, tx, record, record.layers, below, path)
         if current is None:
             raise entry_not_found(path)
         entry = replace(current, metadata=metadata)
         tx.put(STAGED[record.staging_token].pack(path), encode_entry(entry))
         return entry
 
-    return write_below(site, below, change)
+    return write_below(context, below, change)
 
 
-def move_entry(site: Site, branch: str, path: str, target: str, *, force: bool = False) -> Entry:
+def move_entry(context: RepositoryContext, branch: str, path: str, target: str, *, force: bool = False) -> Entry:
     """Put the entry of a path at another one, and delete the path, in one write.
 
     Raises: as `put_entry`, without conditions; `NotFound` for the path too.
     """
     check_path(target)
-    site.check_paths([path, target])
-    below = Below(site, [path])
+    context.check_paths([path, target])
+    below = Below(context, [path])
 
     def change(tx: Transaction) -> tuple[Entry, str, int]:
-        record = writable_branch(site, tx, branch, force=force)
-        current = shown(site, tx, record, record.layers, below, path)
+        record = writable_branch(context, tx, branch, force=force)
+        current = shown(context, tx, record, record.layers, below, path)
         if current is None:
             raise entry_not_found(path)
         entry = replace(current, path=target)
-        _, token, tombstones = _delete(site, tx, record, below)
+        _, token, tombstones = _delete(context, tx, record, below)
         tx.put(STAGED[token].pack(target), encode_entry(entry))
         return entry, token, tombstones
 
-    entry, token, tombstones = write_below(site, below, change)
-    _count(site, branch, token, tombstones)
+    entry, token, tombstones = write_below(context, below, change)
+    _count(context, branch, token, tombstones)
     return entry
 
 
@@ -346,10 +353,10 @@ def entry_not_found(path: str) -> NotFound:
     return NotFound("not found", kind="entry_not_found", path=path)
 
 
-def _count(site: Site, branch: str, token: str, tombstones: int) -> None:
+def _count(context: RepositoryContext, branch: str, token: str, tombstones: int) -> None:
     if not tombstones:
         return
-    with site.space.read() as tx:
-        rules = read_setting(tx, site.uid, CompactionRules)[0]
+    with context.space.read() as tx:
+        rules = read_setting(tx, context.uid, CompactionRules)[0]
     if rules is not None:
-        site.sensor.count(site.uid, branch, token, tombstones=tombstones, threshold=rules.deletions)
+        context.sensor.count(context.uid, branch, token, tombstones=tombstones, threshold=rules.deletions)

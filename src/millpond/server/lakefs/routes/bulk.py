@@ -26,7 +26,7 @@ from millpond.server.lakefs.routes.objects import ARROW
 from millpond.server.lakefs.streaming import BodyFile, BodyStream, read_to_its_end
 from millpond.server.routes.table import On
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_text
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.segments import typed_column
 
 __all__ = ("Staged", "routes")
@@ -65,7 +65,7 @@ async def _stage(call: Call, *, force: bool = False) -> Staged:
         sources = call.node.settings.versions.sources
         batches = _arrow_batches(file) if kind == ARROW else _line_batches(file)
         with read_to_its_end(chunks):
-            count = branch.staging.stage((_checked(branch.site, sources, batch) for batch in batches), force=force)
+            count = branch.staging.stage((_checked(branch.context, sources, batch) for batch in batches), force=force)
         call.note(staged=count)
         return Staged(count)
 
@@ -137,7 +137,7 @@ def _decoded(line: bytes, number: int) -> _Line:
         ) from error  # fmt: skip
 
 
-def _checked(site: Site, sources: tuple[str, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
+def _checked(context: RepositoryContext, sources: tuple[str, ...], batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with addresses that entries may have.
 
     Raises: `Invalid`, `Denied`.
@@ -150,7 +150,7 @@ def _checked(site: Site, sources: tuple[str, ...], batch: pa.RecordBatch) -> pa.
         address = pc.fill_null(typed_column(columns["address"], "address"), "")
         if deleted is not None:
             address = pc.if_else(deleted, _NOWHERE, address)  # of a deletion it is not looked at
-        columns["address"] = checked_column(site, sources, address)
+        columns["address"] = checked_column(context, sources, address)
     elif deleted is None or not pc.all(deleted).as_py():
         raise Invalid("entries need addresses", kind="stage_columns", column="address", columns=list(columns))
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

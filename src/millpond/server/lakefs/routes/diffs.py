@@ -18,7 +18,7 @@ from millpond.server.lakefs.stats import stats_model
 from millpond.versions.diffs import Change
 from millpond.versions.objects.entries import Entry
 from millpond.versions.paging import CommonPrefix, Page
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("Diff", "DiffObject", "routes")
 
@@ -44,11 +44,11 @@ class Diff(msgspec.Struct):
     right: DiffObject | UnsetType = UNSET
 
 
-def _own_model(site: Site, change: Change | CommonPrefix) -> dict[str, Any]:
+def _own_model(context: RepositoryContext, change: Change | CommonPrefix) -> dict[str, Any]:
     """A change with both of its sides, for clients of Millpond."""
 
     def side(entry: Entry | None) -> Any:
-        return None if entry is None else stats_model(site, entry)
+        return None if entry is None else stats_model(context, entry)
 
     if isinstance(change, CommonPrefix):
         return {"type": "prefix_changed", "path": change.path}
@@ -74,8 +74,8 @@ def _answer(
     call: Call, page: Page[Change], write: Callable[[Change | CommonPrefix], Diff]
 ) -> Listing[Diff] | Response:  # fmt: skip
     if call.own:
-        site = call.repository.site
-        return json_answer(listed(page, lambda change: _own_model(site, change)))
+        context = call.repository.context
+        return json_answer(listed(page, lambda change: _own_model(context, change)))
     return listed(page, write)
 
 

@@ -103,12 +103,12 @@ def _refs(id_: str) -> RefsDump:
 
 @routes.put(f"{REPOSITORY}/refs/dump", change("admin", On.REPOSITORY, 0), status=201)
 def _dump(call: Call) -> RefsDump:
-    return _refs(store_dump(call.repository.site))
+    return _refs(store_dump(call.repository.context))
 
 
 @routes.post(f"{REPOSITORY}/dump", change("admin", On.REPOSITORY, 0), status=202)
 def _submit_dump(call: Call) -> Started:
-    return Started(store_dump(call.repository.site))
+    return Started(store_dump(call.repository.context))
 
 
 @routes.get(f"{REPOSITORY}/dump", administer())
@@ -138,7 +138,7 @@ def _restore_stored(call: Call, refs: RefsRestore) -> str:
     if len(ids) > 1:
         raise ApiError(400, "commits, tags and branches are not of one dump: validation error")
     id_ = _known(call, ids.pop())
-    lines = object_chunks(call.repository.site.ranges.inner, dump_name(id_))
+    lines = object_chunks(call.repository.context.ranges.inner, dump_name(id_))
     _restored(call, lines, force=refs.force)
     return id_
 
@@ -148,7 +148,7 @@ def _known(call: Call, id_: str) -> str:
 
     Raises: `NotFound`.
     """
-    if not _ID.fullmatch(id_) or not call.repository.site.ranges.inner.exists(dump_name(id_)):
+    if not _ID.fullmatch(id_) or not call.repository.context.ranges.inner.exists(dump_name(id_)):
         raise NotFound("not found", kind="dump_not_found", dump=id_, hint="copy it to the repository's namespace")
     return id_
 

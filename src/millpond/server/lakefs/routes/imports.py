@@ -68,14 +68,16 @@ def _start_import(call: Call, creation: ImportCreation) -> Started:
     branch = call.branch
     for location in creation.paths:
         check_import(
-            branch.site.namespace, call.node.settings.versions.sources, location.path,
+            branch.context.namespace, call.node.settings.versions.sources, location.path,
             prefix=location.type == "common_prefix",
         )  # fmt: skip
     locations: list[Location] = [_LOCATIONS[source.type](source.path, source.destination) for source in creation.paths]
     words = creation.commit
     message = None if words is None else Message(words.message, call.committer(), words.metadata, words.date)
     jobs = call.node.pond.repositories.imports
-    id_ = jobs.start(branch.site, branch.name, locations, message, force=creation.force, read_table=read_table_confined)
+    id_ = jobs.start(
+        branch.context, branch.name, locations, message, force=creation.force, read_table=read_table_confined
+    )
     call.note(import_id=id_)
     return Started(id_)
 
@@ -83,7 +85,7 @@ def _start_import(call: Call, creation: ImportCreation) -> Started:
 @routes.get(_IMPORT, read())
 def _get_import_status(call: Call, id: Text) -> ImportStatus:
     branch = call.branch
-    record = call.node.pond.repositories.imports.get(branch.site, branch.name, id)
+    record = call.node.pond.repositories.imports.get(branch.context, branch.name, id)
     updated = datetime.fromtimestamp(record.updated_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return ImportStatus(
         record.state is ImportState.COMPLETED, updated, record.entries, record.index or UNSET,
@@ -95,4 +97,4 @@ def _get_import_status(call: Call, id: Text) -> ImportStatus:
 @routes.delete(_IMPORT, change("write", On.BRANCH, 0), status=204)
 def _cancel_import(call: Call, id: Text) -> None:
     branch = call.branch
-    call.node.pond.repositories.imports.cancel(branch.site, branch.name, id)
+    call.node.pond.repositories.imports.cancel(branch.context, branch.name, id)

@@ -22,7 +22,7 @@ from millpond.server.lakefs.urls import UPLOAD_SECONDS, Urls
 from millpond.versions.multipart import PARTS_MAX, OpenUpload
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import is_full_address, physical_address, read_bytes, relative_address
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = (
     "Address", "CompletePresignMultipartUpload", "CopySource", "PresignMultipartUpload", "SignedPart",
@@ -114,35 +114,35 @@ def _get_backing(call: Call, path: Text, *, presign: bool = False) -> StagingLoc
     """An address for the path, which the same client links later; with `presign` a URL to upload to."""
     branch = call.branch
     check_path(path)
-    site = branch.site
-    with site.space.read() as tx:
-        site.check_writable(tx, branch.name, "write to")
+    context = branch.context
+    with context.space.read() as tx:
+        context.check_writable(tx, branch.name, "write to")
     branch.staging.record()
-    name = site.signer.link_name(site.uid, branch.name, path)
-    location = StagingLocation(physical_address(site.namespace, name))
+    name = context.signer.link_name(context.uid, branch.name, path)
+    location = StagingLocation(physical_address(context.namespace, name))
     if presign:
-        location.presigned_url, location.presigned_url_expiry = Urls(call.request, site).writing(name, path)
+        location.presigned_url, location.presigned_url_expiry = Urls(call.request, context).writing(name, path)
     return location
 
 
 @routes.put(f"{_STAGING}/backing", write())
 def _link_backing(call: Call, path: Text, metadata: StagingMetadata) -> ObjectStats:
     branch = call.branch
-    site = branch.site
-    address = relative_address(site.namespace, metadata.staging.physical_address)
+    context = branch.context
+    address = relative_address(context.namespace, metadata.staging.physical_address)
     if is_full_address(address):
         check_source(call.node.settings.versions.sources, address)
     else:
-        site.signer.check_link(site.uid, branch.name, path, address)
+        context.signer.check_link(context.uid, branch.name, path, address)
     if metadata.size_bytes < 0:
         raise Invalid("a size is not negative", kind="entry_invalid", size=metadata.size_bytes)
     entry = Entry(
-        path, address, metadata.size_bytes, site.seconds() if metadata.mtime is None else metadata.mtime,
+        path, address, metadata.size_bytes, context.seconds() if metadata.mtime is None else metadata.mtime,
         metadata.checksum.strip('"'), metadata.content_type or DEFAULT_CONTENT_TYPE, metadata.user_metadata,
     )  # fmt: skip
     met: Any = conditions(call.request.headers)
     branch.staging.link(entry, force=metadata.force, **met)
-    return stats_model(site, entry)
+    return stats_model(context, entry)
 
 
 # -- in parts -----------------------------------------------------------------------------------------
@@ -154,32 +154,34 @@ def _create_upload(
 ) -> PresignMultipartUpload:  # fmt: skip
     branch = call.branch
     upload = branch.uploads.create(path)
-    urls = Urls(call.request, branch.site)
+    urls = Urls(call.request, branch.context)
     signed = [urls.writing(upload.part_name(number + 1), path, UPLOAD_SECONDS)[0] for number in range(parts)]
-    return PresignMultipartUpload(upload.id, physical_address(branch.site.namespace, upload.address), signed or UNSET)
+    return PresignMultipartUpload(
+        upload.id, physical_address(branch.context.namespace, upload.address), signed or UNSET
+    )
 
 
-def _upload(call: Call, path: str, address: str) -> tuple[OpenUpload, Site]:
+def _upload(call: Call, path: str, address: str) -> tuple[OpenUpload, RepositoryContext]:
     """The upload that the path names, whose address and path the request must know.
 
     Raises: `ApiError`; `NotFound`.
     """
     branch = call.branch
     upload = branch.uploads.get(call.names["uploadId"])
-    if upload.path != path or relative_address(branch.site.namespace, address) != upload.address:
+    if upload.path != path or relative_address(branch.context.namespace, address) != upload.address:
         raise ApiError(400, "the upload is one to another path or address")
-    return upload, branch.site
+    return upload, branch.context
 
 
 @routes.put(_UPLOAD, write())
 def _complete_upload(call: Call, path: Text, completion: CompletePresignMultipartUpload) -> ObjectStats:
-    upload, site = _upload(call, path, completion.physical_address)
+    upload, context = _upload(call, path, completion.physical_address)
     met: Any = conditions(call.request.headers)
     entry = call.branch.uploads.complete(
         upload.id, [(part.part_number, part.etag) for part in completion.parts], content_type=completion.content_type,
         metadata=completion.user_metadata, **met,
     )  # fmt: skip
-    return stats_model(site, entry)
+    return stats_model(context, entry)
 
 
 @routes.delete(_UPLOAD, write(), status=204)
@@ -197,8 +199,8 @@ def _number(call: Call) -> int:
 
 @routes.put(_PART, write())
 def _sign_part(call: Call, path: Text, address: Address) -> SignedPart:
-    upload, site = _upload(call, path, address.physical_address)
-    urls = Urls(call.request, site)
+    upload, context = _upload(call, path, address.physical_address)
+    urls = Urls(call.request, context)
     return SignedPart(*urls.writing(upload.part_name(_number(call)), upload.path, UPLOAD_SECONDS))
 
 
@@ -209,6 +211,6 @@ def _copy_part(call: Call, path: Text, copy: UploadPartCopyFrom) -> Response:
     source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)
     entry = source.stat(copy.copy_source.path)
     start, stop = parse_range(copy.copy_source.range, entry.size) or (0, entry.size)
-    place, name = source.site.place(entry.address)
+    place, name = source.context.place(entry.address)
     part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, start, stop))
     return Response(status_code=204, headers={"ETag": f'"{part.checksum}"'})

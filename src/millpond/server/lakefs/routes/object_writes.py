@@ -26,7 +26,7 @@ from millpond.server.routes.table import On
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.group_commit import BODY_BYTES_MAX, StagedEntry, takes_bodies
 
 __all__ = (
@@ -141,7 +141,9 @@ async def _upload(call: Call, path: Text, *, force: bool = False) -> ObjectStats
         body = whole
         with wording(_UPLOAD_WORDS):
             check_branch(call.names["branch"])
-            staged = await _with_site(call, lambda site: _stage_body(call, site, path, body, about, force=force))
+            staged = await _with_context(
+                call, lambda context: _stage_body(call, context, path, body, about, force=force)
+            )
         if staged is not None:
             return staged
 
@@ -158,22 +160,22 @@ async def _upload(call: Call, path: Text, *, force: bool = False) -> ObjectStats
             entry = branch.put(
                 path, body, content_type=content_type, metadata=about.metadata, force=force, **condition,  # type: ignore[arg-type]
             )  # fmt: skip
-        return stats_model(branch.site, entry)
+        return stats_model(branch.context, entry)
 
     return await call.in_thread(put)
 
 
 async def _stage_body(
-    call: Call, site: Site, path: str, body: bytes, about: UploadedEntry, *, force: bool
+    call: Call, context: RepositoryContext, path: str, body: bytes, about: UploadedEntry, *, force: bool
 ) -> ObjectStats | None:  # fmt: skip
     """Store a small body and its entry together with those of other requests; None where that is not possible."""
-    if not takes_bodies(site):
+    if not takes_bodies(context):
         return None
-    name = data_name(site.clock.now_ms(), site.clock.random_id())
+    name = data_name(context.clock.now_ms(), context.clock.random_id())
     checksum = hashlib.md5(body, usedforsecurity=False).hexdigest()
-    entry = Entry(path, name, len(body), site.seconds(), checksum, about.content_type, about.metadata)
-    await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=force, body=body))
-    return stats_model(site, entry)
+    entry = Entry(path, name, len(body), context.seconds(), checksum, about.content_type, about.metadata)
+    await _together(call, StagedEntry.of(context, call.names["branch"], entry, force=force, body=body))
+    return stats_model(context, entry)
 
 
 async def _together(call: Call, staged: StagedEntry) -> None:
@@ -181,7 +183,7 @@ async def _together(call: Call, staged: StagedEntry) -> None:
     await staging.act(staged)
 
 
-async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:
+async def _with_context(call: Call, write: Callable[[RepositoryContext], Awaitable[T]]) -> T:
     """Write to the repository as it was last looked up; when it is another one by now, to that.
 
     The write finds that out before it stores anything, so that nothing is looked up twice.
@@ -192,7 +194,7 @@ async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:
     remembered = repositories.remembered(name)
     if remembered is not None:
         try:
-            return await write(remembered.site)
+            return await write(remembered.context)
         except NotFound as error:
             if error.kind != "repository_not_found":
                 raise
@@ -200,7 +202,7 @@ async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:
         repository = repositories.get(name, wait=False)
     except WouldBlock:
         repository = await call.in_thread(repositories.get, name)
-    return await write(repository.site)
+    return await write(repository.context)
 
 
 def _about(headers: Mapping[str, str]) -> UploadedEntry:
@@ -223,21 +225,21 @@ def _about(headers: Mapping[str, str]) -> UploadedEntry:
 async def _stage(call: Call, path: Text, creation: ObjectStageCreation, *, force: bool = False) -> ObjectStats:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
     creation.force |= force
-    return await _with_site(call, lambda site: _stage_entry(call, site, path, creation))
+    return await _with_context(call, lambda context: _stage_entry(call, context, path, creation))
 
 
-async def _stage_entry(call: Call, site: Site, path: str, creation: ObjectStageCreation) -> ObjectStats:
-    address = checked_address(site, call.node.settings.versions.sources, creation.physical_address)
+async def _stage_entry(call: Call, context: RepositoryContext, path: str, creation: ObjectStageCreation) -> ObjectStats:
+    address = checked_address(context, call.node.settings.versions.sources, creation.physical_address)
     entry = Entry(
-        path, address, _size(creation.size_bytes), site.seconds() if creation.mtime is None else creation.mtime,
+        path, address, _size(creation.size_bytes), context.seconds() if creation.mtime is None else creation.mtime,
         creation.checksum.strip('"'), creation.content_type or DEFAULT_CONTENT_TYPE, creation.metadata,
     )  # fmt: skip
     met: Any = conditions(call.request.headers)
     if any(met.values()):
         await call.in_thread(call.branch.staging.link, entry, force=creation.force, **met)
     else:
-        await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=creation.force))
-    return stats_model(site, entry)
+        await _together(call, StagedEntry.of(context, call.names["branch"], entry, force=creation.force))
+    return stats_model(context, entry)
 
 
 def _size(size: int) -> int:
@@ -294,13 +296,13 @@ def _copy(call: Call, dest_path: Text, creation: ObjectCopyCreation) -> ObjectSt
     entry = branch.copy(
         creation.src_path, dest_path, ref=creation.src_ref or None, shared=call.own, force=creation.force
     )
-    return stats_model(branch.site, entry)
+    return stats_model(branch.context, entry)
 
 
 @routes.post(f"{_OBJECTS}/move", write())
 def _move(call: Call, move: ObjectMove) -> ObjectStats:
     branch = call.branch
-    return stats_model(branch.site, branch.staging.move(move.path, move.target, force=move.force))
+    return stats_model(branch.context, branch.staging.move(move.path, move.target, force=move.force))
 
 
 @routes.put(f"{_OBJECTS}/stat/user_metadata", write(), status=204)
@@ -312,7 +314,7 @@ def _set_user_metadata(call: Call, path: Text, update: UpdateObjectUserMetadata,
 def _may_stage(call: Call, path: Text, *, force: bool = False) -> None:
     """204 for a branch that takes writes."""
     check_path(path)
-    site, name = call.branch.site, call.names["branch"]
-    with site.space.read() as tx:
-        site.check_writable(tx, name, "write to", force=force)
+    context, name = call.branch.context, call.names["branch"]
+    with context.space.read() as tx:
+        context.check_writable(tx, name, "write to", force=force)
     call.branch.staging.record()

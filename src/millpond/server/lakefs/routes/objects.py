@@ -27,7 +27,7 @@ from millpond.versions import paging
 from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.objects.uploads import physical_addresses, read_bytes
 from millpond.versions.reference import page_of
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("ARROW", "BYTES", "bytes_answer", "routes")
 
@@ -40,7 +40,7 @@ HEAD_OF_BYTES: dict[int, Any] = {206: {"description": "a range of the bytes"}}
 routes = operations("objects")
 
 
-def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False) -> Response:
+def bytes_answer(call: Call, context: RepositoryContext, entry: Entry, *, at_once: bool = False) -> Response:
     """The bytes of an entry, or the range of them that the request asks for.
 
     Raises: `ApiError` 416 for the range; 412 for another object; 410 when the bytes are gone. `WouldBlock`, if they are
@@ -52,7 +52,7 @@ def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False)
     try:
         span = _span(call, entry, headers["ETag"])
         start, stop = span or (0, entry.size)
-        place, name = site.place(entry.address)
+        place, name = context.place(entry.address)
         if at_once:
             chunks = iter((read_at_once(place, name, start, stop),))
         else:
@@ -108,16 +108,16 @@ def _described(error: Exception, headers: dict[str, str]) -> Exception:
 
 @routes.get(_OBJECTS, read(), at_once=True, responses=BYTES)
 async def _get(call: Call, path: Text, *, presign: bool = False) -> Response:
-    site, entry = await call.entry(path)
+    context, entry = await call.entry(path)
     if presign:
-        location, _ = Urls(call.request, site).reading(entry)
+        location, _ = Urls(call.request, context).reading(entry)
         return Response(status_code=302, headers={"Location": location})
     try:
-        return bytes_answer(call, site, entry, at_once=True)
+        return bytes_answer(call, context, entry, at_once=True)
     except WouldBlock:
         if call.at_once:
             raise
-    return await call.in_thread(bytes_answer, call, site, entry)
+    return await call.in_thread(bytes_answer, call, context, entry)
 
 
 @routes.head(_OBJECTS, read(), at_once=True, responses=HEAD_OF_BYTES)
@@ -140,15 +140,15 @@ async def _head(call: Call, path: Text) -> Response:
 
 @routes.get(f"{_OBJECTS}/stat", read(), at_once=True)
 async def _stat(call: Call, path: Text, *, user_metadata: bool = True, presign: bool = False) -> ObjectStats:
-    site, entry = await call.entry(path)
-    return stats_model(site, entry, metadata=user_metadata, urls=Urls(call.request, site) if presign else None)
+    context, entry = await call.entry(path)
+    return stats_model(context, entry, metadata=user_metadata, urls=Urls(call.request, context) if presign else None)
 
 
 @routes.get(f"{_OBJECTS}/underlyingProperties", read())
 async def _get_properties(call: Call, path: Text) -> dict[str, str]:
     """The properties that the store keeps beside the bytes: none, for a place has one class of storage."""
-    site, entry = await call.entry(path)
-    place, name = site.place(entry.address)
+    context, entry = await call.entry(path)
+    place, name = context.place(entry.address)
     try:
         await call.in_thread(place.size, name)
     except NotFound:
@@ -164,16 +164,16 @@ def _list_objects(
     if ARROW in call.request.headers.get("accept", ""):
         return _list_columns(call, prefix, after)
     reference = call.repository.ref(call.names["ref"])
-    site = reference.site
-    urls = Urls(call.request, site) if presign else None
+    context = reference.context
+    urls = Urls(call.request, context) if presign else None
 
     def decode(rows: pa.RecordBatch) -> list[Any]:
         if urls is None:
-            return list(map(msgspec.Raw, listed_rows(site, rows, metadata=user_metadata)))
-        return [listed_model(site, entry, metadata=user_metadata, urls=urls) for entry in entries_of(rows)]
+            return list(map(msgspec.Raw, listed_rows(context, rows, metadata=user_metadata)))
+        return [listed_model(context, entry, metadata=user_metadata, urls=urls) for entry in entries_of(rows)]
 
     def write(item: Any) -> Any:
-        return listed_model(site, item) if isinstance(item, paging.CommonPrefix) else item
+        return listed_model(context, item) if isinstance(item, paging.CommonPrefix) else item
 
     part = paging.Listing(prefix, delimiter, after, page_size(amount), reverse)
     return listed(page_of(reference, part, decode), write)
@@ -188,7 +188,7 @@ def _list_columns(call: Call, prefix: str, after: str) -> Response:
     batches = reference.entries(prefix, after=after)
     first = next(batches, None)
     reference.head()  # of a ref that names nothing there is no empty stream
-    rows = (_shown(batch, reference.site.namespace) for batch in ([] if first is None else chain([first], batches)))
+    rows = (_shown(batch, reference.context.namespace) for batch in ([] if first is None else chain([first], batches)))
     return StreamingResponse(stream_pieces(_SCHEMA, rows), headers={**HEADERS, "Content-Type": ARROW})
 
 

@@ -103,7 +103,7 @@ def _get_metadata_object(call: Call, *, presign: bool = False) -> Response:
     name = _file(call, kind, call.names["object_id"])
     if presign:
         return Response(status_code=302, headers={"Location": _url(call, name)})
-    objects = call.repository.site.ranges.inner
+    objects = call.repository.context.ranges.inner
     size = objects.size(name)
     headers = {**HEADERS, "Content-Type": "application/octet-stream", "Content-Length": str(size)}
     return download(call.request, read_bytes(objects, name, 0, size, piece_bytes(call.request)), 200, headers)
@@ -115,18 +115,18 @@ def _file(call: Call, kind: str, id_: str) -> str:
     Raises: `NotFound`.
     """
     name = _NAMES[kind](id_)
-    if not _ID.fullmatch(id_) or not call.repository.site.ranges.inner.exists(name):
+    if not _ID.fullmatch(id_) or not call.repository.context.ranges.inner.exists(name):
         raise NotFound("not found", kind="range_not_found", id=id_)
     return name
 
 
 def _location(call: Call, name: str) -> str:
-    return physical_address(call.repository.site.namespace, f"{METADATA_FOLDER}/{name}")
+    return physical_address(call.repository.context.namespace, f"{METADATA_FOLDER}/{name}")
 
 
 def _url(call: Call, name: str) -> str:
     entry = Entry(name.rpartition("/")[2], f"{METADATA_FOLDER}/{name}")
-    return Urls(call.request, call.repository.site).reading(entry)[0]
+    return Urls(call.request, call.repository.context).reading(entry)[0]
 
 
 # -- lists for collectors -----------------------------------------------------------------------------
@@ -148,19 +148,19 @@ def _prepared(call: Call, run_id: str) -> PreparedCommits:
 @routes.post(f"{REPOSITORY}/gc/prepare_commits", change("admin", On.REPOSITORY), status=201)
 def _prepare_commits(call: Call) -> PreparedCommits:
     call.check_writable()
-    return _prepared(call, list_commits(call.repository.site))
+    return _prepared(call, list_commits(call.repository.context))
 
 
 @routes.post(f"{REPOSITORY}/gc/prepare_commits/async", change("admin", On.REPOSITORY), status=202)
 def _submit_commits(call: Call) -> Started:
     """A task that is done when the call is answered."""
     call.check_writable()
-    return Started(list_commits(call.repository.site))
+    return Started(list_commits(call.repository.context))
 
 
 @routes.get(f"{REPOSITORY}/gc/prepare_commits/status", administer())
 def _get_commits_status(call: Call, id: Text) -> PreparedCommitsStatus:
-    objects = call.repository.site.ranges.inner
+    objects = call.repository.context.ranges.inner
     if not _RUN.fullmatch(id) or not objects.exists(f"{run_folder(id)}/{COMMITS}"):
         raise NotFound("not found", kind="task_not_found", id=id)
     now = datetime.fromtimestamp(call.node.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
@@ -171,5 +171,5 @@ def _get_commits_status(call: Call, id: Text) -> PreparedCommitsStatus:
 def _prepare_uncommitted(call: Call) -> PreparedUncommitted:
     """All of it at once: there is no token to go on with."""
     call.check_writable()
-    run_id, count = list_staged(call.repository.site)
+    run_id, count = list_staged(call.repository.context)
     return PreparedUncommitted(run_id, _location(call, f"{run_folder(run_id)}/{STAGED}") if count else "")

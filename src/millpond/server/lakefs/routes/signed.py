@@ -18,7 +18,7 @@ from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
 from millpond.versions.objects.signing import SignedAccess
 from millpond.versions.objects.uploads import is_full_address, read_bytes, stem_of, upload
-from millpond.versions.repository_context import Site
+from millpond.versions.repository_context import RepositoryContext
 
 __all__ = ("routes",)
 
@@ -31,7 +31,7 @@ _DESCRIBED: tuple[dict[str, Any], ...] = tuple(
 routes = operations("signed")
 
 
-def _access(call: Call, method: str) -> tuple[Site, SignedAccess]:
+def _access(call: Call, method: str) -> tuple[RepositoryContext, SignedAccess]:
     """The access that the URL grants.
 
     Raises: `Denied`; `ApiError` 403 for another method, and for a repository that is not there.
@@ -39,27 +39,27 @@ def _access(call: Call, method: str) -> tuple[Site, SignedAccess]:
     query = call.request.query_params
     parameters = {name: query[name] for name in _PARAMETERS if name in query}
     try:
-        site = call.repository.site
+        context = call.repository.context
     except NotFound:
         raise ApiError(403, "the signature of the URL is invalid") from None
-    access = site.signer.access(site.uid, parameters)
+    access = context.signer.access(context.uid, parameters)
     if access.method != method:
         raise ApiError(403, f"the URL is signed for {access.method}")
-    return site, access
+    return context, access
 
 
 @routes.get(_SIGNED, RouteNeeds(None, On.NOTHING, Work.LARGE), parameters=_DESCRIBED, responses=BYTES)
 @routes.head(_SIGNED, RouteNeeds(None, On.NOTHING, Work.SMALL), parameters=_DESCRIBED, responses=HEAD_OF_BYTES)
 def _get_signed(call: Call) -> Response:
-    site, access = _access(call, "GET")
-    place, name = site.place(access.address)
+    context, access = _access(call, "GET")
+    place, name = context.place(access.address)
     try:
         size = place.size(name)
     except NotFound:
         raise NotFound("No data", kind="data_missing") from None
     content_type = access.content_type or DEFAULT_CONTENT_TYPE
     entry = Entry(call.names["name"], access.address, size, access.modified, access.checksum, content_type)
-    answer = bytes_answer(call, site, entry)
+    answer = bytes_answer(call, context, entry)
     answer.headers["Accept-Ranges"] = "bytes"
     return answer
 
@@ -71,16 +71,16 @@ def _get_signed(call: Call) -> Response:
 async def _put_signed(call: Call) -> Response:
     """Bytes under the name that was given out; what is there already is not overwritten, unless it is a part."""
     stream = BodyStream(call.request)
-    site, access = await call.in_thread(_access, call, "PUT")
+    context, access = await call.in_thread(_access, call, "PUT")
     whole = await stream.start()
 
     def put() -> str:
         body = stream.chunks() if whole is None else [whole]
         name = access.address
         assert not is_full_address(name), "only names of the namespace are given out to be written"
-        if site.data.exists(name) and not _is_part(name):
-            return _same(site, name, body)
-        return upload(site.data, name, body).checksum
+        if context.data.exists(name) and not _is_part(name):
+            return _same(context, name, body)
+        return upload(context.data, name, body).checksum
 
     return Response(status_code=200, headers={"ETag": f'"{await call.in_thread(put)}"'})
 
@@ -89,7 +89,7 @@ def _is_part(name: str) -> bool:
     return len(name) == len(stem_of(name)) + _PART_DIGITS
 
 
-def _same(site: Site, name: str, body: Iterable[bytes]) -> str:
+def _same(context: RepositoryContext, name: str, body: Iterable[bytes]) -> str:
     """The MD5 of bytes that are stored already: an upload whose answer was lost may come again.
 
     Raises: `Conflict` for other bytes.
@@ -97,7 +97,7 @@ def _same(site: Site, name: str, body: Iterable[bytes]) -> str:
     ours, theirs = (hashlib.md5(usedforsecurity=False) for _ in range(2))
     for chunk in body:
         theirs.update(chunk)
-    for chunk in read_bytes(site.data, name, 0, site.data.size(name)):
+    for chunk in read_bytes(context.data, name, 0, context.data.size(name)):
         ours.update(chunk)
     if ours.digest() != theirs.digest():
         raise Conflict(
