@@ -54,15 +54,17 @@ def test_vague_names_are_found(name: str) -> None:
     assert problems_of(tidy.names_say_something, "", f"src/millpond/{name}")
 
 
-def test_variables_that_do_not_say_what_they_hold_are_found() -> None:
+def test_names_that_do_not_say_what_they_hold_are_found() -> None:
+    rule = tidy.names_say_what_they_hold
     for text in (
-        "def f(found): ...\n",
-        "def f():\n    wanted = 1\n",
-        "def f(rows):\n    return [one for one in rows]\n",
-    ):
-        assert problems_of(tidy.variables_name_what_they_hold, text), text
-    for text in ("class C:\n    found: int\n", "def f(rows):\n    raise Invalid(found=rows)\n"):
-        assert not problems_of(tidy.variables_name_what_they_hold, text), text
+        "def f(found): ...\n", "def f():\n    wanted = 1\n", "def f(rows):\n    return [one for one in rows]\n",
+        "class C:\n    found: int\n", "def f(self):\n    self._known = 1\n", "def _given(): ...\n",
+        "class Wanted: ...\n", "_ONE = 1\n",
+    ):  # fmt: skip
+        assert problems_of(rule, text), text
+    assert problems_of(rule, "", "src/millpond/pipelines/wanted.py")
+    assert not problems_of(rule, "def f(rows):\n    raise Invalid(found=rows)\n")
+    assert not problems_of(rule, "class Problem:\n    found: str\n", "src/millpond/kernel/verify.py")
 
 
 def test_a_second_value_of_a_name_is_found() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.reserved import RESERVED
 from tests.tidy_comments import hard_rooms_say_why
 from tests.tidy_kernel import the_kernel_is_shared
-from tests.tidy_names import constants_are_bound_once, variables_name_what_they_hold
+from tests.tidy_names import constants_are_bound_once, names_say_what_they_hold
 from tests.tidy_sources import HARNESS, Source, read_sources
 from tests.tidy_waits import changes_are_waited_for
 
@@ -339,7 +339,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
     keyspaces_are_registered,
     json_has_one_codec,
     names_are_the_fields,
-    variables_name_what_they_hold,
+    names_say_what_they_hold,
     constants_are_bound_once,
     docstrings_name_the_thing,
     phrases_are_plain,

@@ -76,7 +76,7 @@ class OtherFormat(FormError):
 
     def __init__(self, stored: object, expected: int) -> None:
         super().__init__(f"the format is {stored}, not {expected}")
-        self.found = stored
+        self.format = stored
 
 
 class JsonForm(Generic[T]):

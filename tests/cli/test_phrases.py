@@ -10,7 +10,7 @@ import pytest
 import millpond
 from millpond.cli import loads, options
 from millpond.cli.terminal import console, messages
-from millpond.cli.terminal.messages import Phrase, Wanted, parse_lookup, settled
+from millpond.cli.terminal.messages import ColumnLookup, Phrase, parse_lookup, settled
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_what_is_left_open_is_settled(tmp_path: Path) -> None:
         pond.create_map("planes", kind="state")
         pond.create_map("ipv4", kind="ranged_state")
 
-        def ask(said: str, key: str | None = None, time: str | None = None) -> Wanted:
+        def ask(said: str, key: str | None = None, time: str | None = None) -> ColumnLookup:
             return settled(parse_lookup(said), pond.map, key=key, time=time)
 
-        assert ask("weather", "origin", "t") == Wanted("weather", "origin", "t", "weather", True)
-        assert ask("WEATHER on dest as there", "origin", "t") == Wanted("weather", "dest", "t", "there", True)
-        assert ask("planes on tail", "origin", "t") == Wanted("planes", "tail", None, "planes", True)
-        assert ask("ipv4 on address") == Wanted("ipv4", "address", None, "ipv4", False)
+        assert ask("weather", "origin", "t") == ColumnLookup("weather", "origin", "t", "weather", True)
+        assert ask("WEATHER on dest as there", "origin", "t") == ColumnLookup("weather", "dest", "t", "there", True)
+        assert ask("planes on tail", "origin", "t") == ColumnLookup("planes", "tail", None, "planes", True)
+        assert ask("ipv4 on address") == ColumnLookup("ipv4", "address", None, "ipv4", False)
         with pytest.raises(millpond.Invalid, match="--key"):
             ask("weather", None, "t")
         with pytest.raises(millpond.Invalid, match="--time"):

@@ -163,7 +163,7 @@ class Parts:
         found = fetch_parts(objects, "ranges/one.arrow", parts)()
         for part, data in zip(parts, found, strict=True):
             content = pa.py_buffer(self.content[part.start : part.stop])
-            assert not part.wanted or data in (content, turned(content))
+            assert not part.is_answer or data in (content, turned(content))
         return len(self.bucket.reads)
 
 
@@ -305,7 +305,7 @@ def test_what_a_task_puts_has_no_copy_and_is_known(tmp_path: Path) -> None:
     data = b"rows" * 100
     objects = before(tmp_path, bucket, 1 << 20)
     uncopied(objects).put(name_of(data), data)
-    assert not names_here(objects) and name_of(data) in objects.known
+    assert not names_here(objects) and name_of(data) in objects.presence
     assert objects.get(name_of(data)).to_pybytes() == data and names_here(objects)
     assert uncopied(bucket) is bucket
 

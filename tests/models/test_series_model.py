@@ -122,7 +122,7 @@ class SeriesInASpace(RuleBasedStateMachine):
             for where, series in self.series.items():
                 model = self.models[where]
                 assert [(listed.segment, listed.about) for listed in series.listed(tx)] == model.listed
-                assert series.known(tx, names) == set(model.remembered)
+                assert series.members(tx, names) == set(model.remembered)
                 assert all(series.knows(tx, name) is (name in model.remembered) for name in names)
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import millpond
 from millpond.cli.main import app
-from millpond.cli.parts import _one
+from millpond.cli.parts import _full_id
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import listening
 from tests.harness.part_pieces import quarantined_in
@@ -206,8 +206,8 @@ def test_parts_of_nodes_that_answer_are_listed_before_the_one_that_does_not(clus
 
 def test_the_beginning_of_an_id_is_enough_when_it_is_one() -> None:
     known = ["aaaa1111", "aabb2222", "cccc3333"]
-    assert _one(known, "CC") == "cccc3333"
+    assert _full_id(known, "CC") == "cccc3333"
     with pytest.raises(Invalid, match="aaaa1111, aabb2222"):
-        _one(known, "aa")
+        _full_id(known, "aa")
     with pytest.raises(NotFound):
-        _one(known, "dd")
+        _full_id(known, "dd")

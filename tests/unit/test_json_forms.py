@@ -120,7 +120,7 @@ def test_another_number_is_named_whatever_else_is_there(data: bytes, found: obje
     for read in (lambda: NUMBERED.decode(data), lambda: NUMBERED.build(json.loads(data))):
         with pytest.raises(OtherFormat) as caught:
             read()
-        assert caught.value.found == found
+        assert caught.value.format == found
 
 
 @pytest.mark.parametrize(

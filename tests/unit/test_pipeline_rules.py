@@ -45,14 +45,14 @@ def test_rows_and_columns_are_held_against_their_bounds(
 
 def test_drift_and_keys_compare_with_a_map() -> None:
     rules = Rules(keys=KeyRule(column="k", found_share_min=0.9), drift=Drift(rows_change_max=0.1, mean_change_max=0.1))
-    new = Measures(rows=120, columns={"t": ColumnMeasure(mean=10.5), "new": ColumnMeasure(mean=1.0)}, found=100)
+    new = Measures(rows=120, columns={"t": ColumnMeasure(mean=10.5), "new": ColumnMeasure(mean=1.0)}, keys_matched=100)
     there = Measures(rows=100, columns={"t": ColumnMeasure(mean=10.0)})
     found = judge(rules, new, there)
     assert [(one.rule, one.passed) for one in found] == [
         ("keys.found_share_min", False), ("drift.rows_change_max", False), ("drift.t.mean_change_max", True),
     ]  # fmt: skip
     assert summary(found).startswith("2 of 3 rules do not hold: keys.found_share_min: found 0.833333, limit 0.9; ")
-    empty = judge(rules, Measures(rows=0, found=0), Measures(rows=0))
+    empty = judge(rules, Measures(rows=0, keys_matched=0), Measures(rows=0))
     assert all(one.passed for one in empty), "nothing to compare with"
     assert [one.rule for one in judge(rules, new)] == ["keys.found_share_min"], "there is no map"
 

@@ -23,8 +23,8 @@ from littlehorse.model import (
 from littlehorse.workflow import Workflow, WorkflowThread
 
 from millpond.clock import SystemClock
-from millpond.pipelines import wanted as wanted_attempts
-from millpond.pipelines.wanted import Wanted, wanted
+from millpond.pipelines import demand
+from millpond.pipelines.demand import Demand, demand_for
 from tests.rings.forked import Command
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
@@ -206,7 +206,7 @@ def test_an_attempt_of_a_run_that_is_stopped_or_deleted_is_cancelled(site: Site)
 def test_the_server_says_if_an_attempt_without_a_worker_is_wanted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LHC_API_HOST", "127.0.0.1")
     monkeypatch.setenv("LHC_API_PORT", str(site.server.grpc_port))
-    wanted_attempts._stub.cache_clear()
+    demand._stub.cache_clear()
     worker = site.worker()
     site.run("watched", 600)
     wait_for(lambda: site.there("watched.began"))
@@ -214,14 +214,14 @@ def test_the_server_says_if_an_attempt_without_a_worker_is_wanted(site: Site, mo
         run = WfRunId(id="watched")
         (task,) = stub.ListTaskRuns(ListTaskRunsRequest(wf_run_id=run), timeout=SECONDS).results
         watched = {"run": "watched", "task": task.id.task_guid, "thread": 0, "attempt": 0}
-        assert wanted(watched) == Wanted.YES
-        assert wanted({**watched, "attempt": -1}) == Wanted.ELSEWHERE
+        assert demand_for(watched) == Demand.YES
+        assert demand_for({**watched, "attempt": -1}) == Demand.ELSEWHERE
         stub.StopWfRun(StopWfRunRequest(wf_run_id=run), timeout=SECONDS)
-        assert wanted(watched) == Wanted.NO
+        assert demand_for(watched) == Demand.NO
     site.delete("watched")
-    assert wanted(watched) == Wanted.NO
+    assert demand_for(watched) == Demand.NO
     worker.send_signal(signal.SIGTERM)
     worker.wait(SECONDS)
     monkeypatch.setenv("LHC_API_PORT", "1")
-    wanted_attempts._stub.cache_clear()
-    assert wanted(watched) == Wanted.UNKNOWN
+    demand._stub.cache_clear()
+    assert demand_for(watched) == Demand.UNKNOWN

@@ -21,7 +21,7 @@ import typer
 
 from millpond.cli.options import Json, Master
 from millpond.cli.terminal import console
-from millpond.cli.terminal.messages import Wanted
+from millpond.cli.terminal.messages import ColumnLookup
 from millpond.cli.terminal.steps import steps
 from millpond.cli.verbs import verb
 from millpond.clock import Clock, SystemClock
@@ -123,7 +123,7 @@ class _Loaded:
 class _Flights:
     rows: int
     seconds: float
-    found: dict[str, int]
+    matches: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class _Addresses:
     rows: int
     seconds: float
     largest: dict[str, int]
-    found: int
+    matches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def _enrich_flights(run: _Run) -> _Flights:
 
     run.step("enriching every flight")
     began = run.clock.monotonic()
-    questions = [Wanted(lookup.map, lookup.key, lookup.at, lookup.into, textual=True) for lookup in LOOKUPS]
+    questions = [ColumnLookup(lookup.map, lookup.key, lookup.at, lookup.into, textual=True) for lookup in LOOKUPS]
     enriched = enrich_frame(run.session.table("flights"), run.pond, questions)
     done = write_events(enriched, questions, str(run.folder / "flights.parquet"))
     seconds = run.clock.monotonic() - began
@@ -185,7 +185,7 @@ def _place_addresses(run: _Run) -> _Addresses:
     began = run.clock.monotonic()
     apart = (1 << 32) // ADDRESSES
     addresses = run.session.range(0, apart * ADDRESSES, apart).withColumnRenamed("id", "address")
-    questions = [Wanted("ipv4_country", "address", None, "country", textual=False)]
+    questions = [ColumnLookup("ipv4_country", "address", None, "country", textual=False)]
     counted = enrich_frame(addresses, run.pond, questions).groupBy("country").count().toArrow().to_pylist()
     seconds = round(run.clock.monotonic() - began, 3)
     counts = {row["country"]: row["count"] for row in counted if row["country"] is not None}
@@ -212,7 +212,7 @@ def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds:
     columns, rows = _sample(folder / "flights.parquet")
     console.print_table(columns, rows, title="Some flights of a stormy day, with the weather of their hour")
     _show_corrected(results.corrected)
-    shares = ", ".join(f"{lookup.into} {flights.found[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
+    shares = ", ".join(f"{lookup.into} {flights.matches[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
     places = ", ".join(f"{name} {count / addresses.rows:.0%}" for name, count in list(addresses.largest.items())[:3])
     speed = f"{flights.rows * len(lookups) / flights.seconds:,.0f} lookups a second"
     # A virtual environment that is not active is not searched for the commands named below.

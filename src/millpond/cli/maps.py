@@ -153,7 +153,7 @@ def create(
     """Create a map. The pond is made if it is not there yet."""
     import millpond
 
-    settings = _given(
+    settings = _settings(
         condense=condense, condense_by=condense_by, retain=retain, retain_by=retain_by, roll_up=roll_up,
         overwrite=overwrite,
     )  # fmt: skip
@@ -169,7 +169,7 @@ def create(
     return _said(made.definition, f"created {made.name}: {_in_words(made.definition)}")
 
 
-def _given(**settings: str | bool | None) -> dict[str, Any]:
+def _settings(**settings: str | bool | None) -> dict[str, Any]:
     """Only the settings that were given: the rest keep what they are."""
     return {
         name: value if isinstance(value, bool) else str(value) for name, value in settings.items() if value is not None
@@ -296,7 +296,7 @@ def alter(
     pond: PondPlace = _HERE,
 ) -> console.Shown:
     """Change a map's settings, or the fields of a layered map: rows stay as they are, and show the new fields."""
-    settings = _given(
+    settings = _settings(
         condense=condense, condense_by=condense_by, retain=retain, retain_by=retain_by, roll_up=roll_up,
         overwrite=overwrite,
     ) | _field_changes(add, default, drop_fields, rename, widen)  # fmt: skip

@@ -101,7 +101,7 @@ def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str,
     quarantined_ids = sorted({part.part for _, part in quarantined})
     if listed.error is not None and not quarantined_ids:
         raise listed.error
-    selected = {_one(quarantined_ids, prefix) for prefix in ids} if ids else set(quarantined_ids)
+    selected = {_full_id(quarantined_ids, prefix) for prefix in ids} if ids else set(quarantined_ids)
     states: list[tuple[str, PartStatus]] = []
     for node in dict.fromkeys(node for node, _ in quarantined):
         here = [part for where, part in quarantined if where == node and part.part in selected]
@@ -117,7 +117,7 @@ def _stand(before: Sequence[PartStatus], after: Sequence[PartStatus]) -> list[Pa
     return [statuses.get(part.part, replace(part, state="merged", reason="")) for part in before]
 
 
-def _one(ids: Sequence[str], prefix: str) -> str:
+def _full_id(ids: Sequence[str], prefix: str) -> str:
     meant = [part for part in ids if part.startswith(prefix.lower())]
     if len(meant) == 1:
         return meant[0]

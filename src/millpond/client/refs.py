@@ -112,7 +112,7 @@ class RemoteRefs:
         id_: str = answer.json()["id"]
         return id_
 
-    def _known(self, ref: str) -> str:
+    def _timeless(self, ref: str) -> str:
         """A ref as repositories know it: they have no times."""
         return self.resolve(ref) if is_instant(ref) else ref
 
@@ -120,14 +120,14 @@ class RemoteRefs:
         """The commits from a ref back, the newest first."""
         from millpond.versions.graph.history import Window
 
-        return self.repository.ref(self._known(ref)).log(Window(first_parent=first_parent))
+        return self.repository.ref(self._timeless(ref)).log(Window(first_parent=first_parent))
 
     def create_branch(self, name: str, source: str = MAIN) -> None:
         """A new branch at the commit of a ref. Nothing is copied.
 
         Raises: `AlreadyExists`; `Invalid` for a name.
         """
-        self.repository.create_branch(name, self._known(source))
+        self.repository.create_branch(name, self._timeless(source))
 
     def delete_branch(self, name: str) -> None:
         """Delete a branch with what is staged on it.
@@ -159,7 +159,7 @@ class RemoteRefs:
         Raises: as `Refs.merge`.
         """
         made = self.repository.branch(into).merge(
-            self._known(source), message or f"Merge '{source}' into '{into}'", strategy=strategy,
+            self._timeless(source), message or f"Merge '{source}' into '{into}'", strategy=strategy,
             resolutions=resolutions, metadata=metadata, committer=committer, squash=squash,
             allow_empty=allow_empty,
         )  # fmt: skip
@@ -175,7 +175,7 @@ class RemoteRefs:
         Raises: as `Refs.revert`.
         """
         made = self.repository.branch(branch).revert(
-            self._known(ref), message=message, parent_number=parent_number, metadata=metadata, committer=committer
+            self._timeless(ref), message=message, parent_number=parent_number, metadata=metadata, committer=committer
         )
         self._changed()
         return made
@@ -189,7 +189,7 @@ class RemoteRefs:
         Raises: as `revert`.
         """
         made = self.repository.branch(branch).cherry_pick(
-            self._known(ref), message=message, parent_number=parent_number, metadata=metadata, committer=committer
+            self._timeless(ref), message=message, parent_number=parent_number, metadata=metadata, committer=committer
         )
         self._changed()
         return made

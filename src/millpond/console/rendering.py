@@ -70,8 +70,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        moment=moment, instant=_instant, size=_known(human_bytes), segment=segment, value=_value,
-        number=_known(human_count), span=_known(human_time),
+        moment=moment, instant=_instant, size=_optional(human_bytes), segment=segment, value=_value,
+        number=_optional(human_count), span=_optional(human_time),
     )  # fmt: skip
     environment.globals.update(link=link, hash_of=_hash_of)
     return environment
@@ -131,6 +131,6 @@ def _value(shown: Any) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
-def _known(form: Callable[..., str]) -> Callable[..., str]:
+def _optional(form: Callable[..., str]) -> Callable[..., str]:
     """A filter that shows nothing of what is not known."""
     return lambda shown, *words: "" if shown is None else form(shown, *words)

@@ -49,7 +49,7 @@ PLAIN_BYTES_MAX = 2 * EVENT_BYTES_MAX + (1 << 20)
 
 _HEAD = struct.Struct("<BBHIIqqQ")
 _HAS_HEADERS = 1
-_ONE = struct.pack("<q", 1)
+_NEXT = struct.pack("<q", 1)
 _FEW = 64
 """Fewer numbers are faster packed without NumPy."""
 
@@ -168,7 +168,7 @@ def pack(
 def _differences(numbers: Sequence[int]) -> bytes:
     """The first number, then the difference of each to the one before."""
     if isinstance(numbers, range):
-        return struct.pack("<q", numbers[0]) + _ONE * (len(numbers) - 1)
+        return struct.pack("<q", numbers[0]) + _NEXT * (len(numbers) - 1)
     if len(numbers) < _FEW:
         return struct.pack(f"<{len(numbers)}q", numbers[0], *[b - a for a, b in pairwise(numbers)])
     column = np.array(numbers, dtype="<i8")

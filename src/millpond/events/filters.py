@@ -47,7 +47,7 @@ Filters: TypeAlias = Mapping[str, str | Iterable[str]]
 class EventFilter:
     """Filters that were understood: their names, and the values that are wanted of each."""
 
-    wanted: tuple[tuple[str, frozenset[str]], ...] = ()
+    values: tuple[tuple[str, frozenset[str]], ...] = ()
 
     def select(self, events: list[Event]) -> list[Event]:
         """The events that match, in their order.
@@ -57,7 +57,7 @@ class EventFilter:
         >>> [event.number for event in failed.select(some)], len(ALL.select(some))
         ([1], 2)
         """
-        for name, values in self.wanted:
+        for name, values in self.values:
             if name == KIND:
                 events = [event for event in events if event.kind in values]
             else:
@@ -68,7 +68,7 @@ class EventFilter:
     @property
     def query(self) -> dict[str, list[str]]:
         """The filters by name, from which `filter_of` makes these again."""
-        return {name: sorted(values) for name, values in self.wanted}
+        return {name: sorted(values) for name, values in self.values}
 
 
 ALL = EventFilter()

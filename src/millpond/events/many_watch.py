@@ -159,22 +159,22 @@ class _Batch:
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._found: list[StreamEvent] = []
-        self._given: list[tuple[Watch, int]] = []
+        self._entries: list[StreamEvent] = []
+        self._marks: list[tuple[Watch, int]] = []
         self._size = 0
 
     def add(self, watch: Watch, number: int, events: list[Event]) -> bool:
         """Add the events that a watch gave from a place on; true when the batch is full."""
         if events:
-            self._given.append((watch, number))
-            self._found.extend(StreamEvent(watch.stream, event) for event in events)
+            self._marks.append((watch, number))
+            self._entries.extend(StreamEvent(watch.stream, event) for event in events)
             self._size += sum(map(size_of, events)) + EVENT_BYTES * len(events)
         return self._size >= self._bytes_max
 
     def in_order(self) -> list[StreamEvent]:
         """The events in the order of their ids."""
-        self._found.sort(key=lambda entry: entry.event.number)
-        return self._found
+        self._entries.sort(key=lambda entry: entry.event.number)
+        return self._entries
 
     def __enter__(self) -> Self:
         return self
@@ -182,5 +182,5 @@ class _Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for watch, number in self._given if kind is not None else ():
+        for watch, number in self._marks if kind is not None else ():
             watch.go_back(number)

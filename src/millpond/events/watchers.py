@@ -351,7 +351,7 @@ class Watch(WaitingBatches[Event]):
         if self._tail is not None and self._tail.ended:
             self._tail = None
         events = None if self._tail is None else self._watchers.take(self._tail, self._place)
-        return self._wanted(events, events[-1].number) if events else None
+        return self._selection(events, events[-1].number) if events else None
 
     def _behind(self) -> bool:
         return self._tail is None or self._place < self._tail.after
@@ -362,12 +362,12 @@ class Watch(WaitingBatches[Event]):
     def _accepted(self, page: Page) -> list[Event]:
         """The events of a page. When there are none, the watch takes from the ring from now on."""
         self.gaps += page.gap
-        selected = self._wanted(page.events, page.after)
+        selected = self._selection(page.events, page.after)
         if not page.events and self._tail is None:
             self._tail = self._watchers.join(self.stream, self._place)
         return selected
 
-    def _wanted(self, events: list[Event], after: int) -> list[Event]:
+    def _selection(self, events: list[Event], after: int) -> list[Event]:
         """Those of the next events that match, as many as the share holds; the watch is behind them, or at `after`."""
         selected = self._matching.select(events)
         share = _within(selected, self._watchers.share)

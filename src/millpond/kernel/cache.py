@@ -17,14 +17,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def _one(_: object) -> int:
+def _unit(_: object) -> int:
     return 1
 
 
 class Cache(Generic[K, V]):
     """Entries by key, of a size in all: how many, or the sum of what `size_of` says of each. Threads may share it."""
 
-    def __init__(self, size_max: int, size_of: Callable[[V], int] = _one) -> None:
+    def __init__(self, size_max: int, size_of: Callable[[V], int] = _unit) -> None:
         self._size_max, self._size_of, self._size = size_max, size_of, 0
         # a dictionary has its order: first what was used longest ago
         self._entries: dict[K, tuple[V, int]] = {}

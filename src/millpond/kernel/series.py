@@ -105,9 +105,9 @@ class Series(Generic[A]):
 
     def knows(self, tx: ReadTransaction, id_: str) -> bool:
         """True when the segment is listed, or was and is remembered."""
-        return bool(self.known(tx, [id_]))
+        return bool(self.members(tx, [id_]))
 
-    def known(self, tx: ReadTransaction, ids: Sequence[str]) -> set[str]:
+    def members(self, tx: ReadTransaction, ids: Sequence[str]) -> set[str]:
         """Those of the ids whose segments are listed, or were and are remembered."""
         if self.absorbed is None:
             return {listed.segment.id for listed in self.listed(tx)}.intersection(ids)

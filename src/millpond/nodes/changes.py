@@ -64,7 +64,7 @@ class Changes:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._heard = Signal(node.clock, uncounted)
 
     # -- orders -------------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ class Changes:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        if not self._one.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             raise Conflict("the list of nodes is being changed already", kind="nodes_change_running",
                            node=self._node.url, hint="wait until that has ended")  # fmt: skip
         try:
             yield
         finally:
-            self._one.release()
+            self._lock.release()
 
     def _need_speaking(self, *, but: str = "") -> None:
         """Insist that every member understands a list in the log."""

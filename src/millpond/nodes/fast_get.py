@@ -81,7 +81,7 @@ class FastGet:
             encoded, instant = single_question(pond_map.definition, key, at, self.clock)
             before = self._effort() if name in self._dear else None
             began = self.clock.monotonic()
-            answer = _found(pond_map, encoded, instant)
+            answer = _lookup(pond_map, encoded, instant)
         except Closed:
             raise _not_cached() from None  # its file was switched to another just now
         if before is not None:
@@ -117,7 +117,7 @@ class FastGet:
         return False
 
 
-def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any]:
+def _lookup(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any]:
     if encoded is None:
         return typed_value(None, pond_map.definition.shown)
     single = pond_map.opened_shard is not None and pond_map.definition.aggregation is None

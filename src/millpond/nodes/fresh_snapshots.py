@@ -75,7 +75,7 @@ class FreshSnapshots:
         self._idle = WorkerThread("snapshots that nobody uses", self._release_in_time, clock)
         self._releasing = self._closed = False
 
-    def known(self, map: Map) -> Fresh | None:
+    def current(self, map: Map) -> Fresh | None:
         """The snapshot that is open, when it shows the map as it is now."""
         slot = self._slots.get(map.name)
         fresh = None if slot is None else slot.fresh

@@ -115,7 +115,7 @@ class LookupService:
             buckets = Buckets(bounds, resolution, window)
             return pond_map.rows.past.lookup(keys, times, moments, bytes_max=bytes_max, buckets=buckets)
         few = len(keys) <= SHARD_KEYS_MAX and bounds is None and resolution is None and window is None
-        if few and pond_map.layers is None and self._fresh.known(pond_map) is None:
+        if few and pond_map.layers is None and self._fresh.current(pond_map) is None:
             return _from_shard(pond_map, keys, times, bytes_max)
         return self.snapshot(pond_map).lookup(
             keys, times, bytes_max=bytes_max, between=bounds, resolution=resolution, window=window

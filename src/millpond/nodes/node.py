@@ -306,7 +306,7 @@ class Node:
 
     def _differing(self) -> list[str]:
         """The reasons of the comparison. Everybody may see them: where there are tokens, they name no map."""
-        return self.comparing.reasons(named=not self.tokens.wanted())
+        return self.comparing.reasons(named=not self.tokens.required())
 
     def _disk_reasons(self) -> list[str]:
         try:

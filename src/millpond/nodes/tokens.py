@@ -65,7 +65,7 @@ class Caller:
     name: str
     rights: Mapping[str, tuple[str, ...]]
     of_pair: bool = False
-    _found: dict[tuple[str, str], list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _patterns: dict[tuple[str, str], list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The patterns of each right and kind that were looked for."""
 
     def may(self, right: str, map: str | None = None) -> bool:
@@ -120,11 +120,11 @@ class Caller:
         >>> loader.patterns("read", "map"), loader.patterns("read", "stream"), loader.patterns("read", "tenant")
         (['weather*'], ['etl/*'], [])
         """
-        patterns = self._found.get((right, kind))
+        patterns = self._patterns.get((right, kind))
         if patterns is None:
             enough = RIGHTS[RIGHTS.index(right) :]
             parted = (_parted(pattern) for right_ in enough for pattern in self.rights.get(right_, ()))
-            patterns = self._found[right, kind] = [
+            patterns = self._patterns[right, kind] = [
                 name for pattern_kind, name in parted if pattern_kind in (kind, _EVERYTHING)
             ]
         return patterns
@@ -359,10 +359,10 @@ class Tokens:
     ) -> None:  # fmt: skip
         """`required`: a token is wanted, also when there is none yet. `everybody`: none is wanted, ever."""
         self._stored, self._settings, self._clock = stored, tuple(settings), clock
-        self._open, self._wanted = everybody, required or bool(settings)
+        self._open, self._required = everybody, required or bool(settings)
         self._lock = threading.Lock()
         self._version: Hashable | None = None
-        self._known = _secrets(self._settings)
+        self._secrets = _secrets(self._settings)
 
     def listed(self) -> list[TokenSetting]:
         """The tokens of the pond, and those of the settings.
@@ -375,12 +375,12 @@ class Tokens:
         """True when there is a token at all."""
         return bool(self._current())
 
-    def wanted(self) -> bool:
+    def required(self) -> bool:
         """True when callers must show one.
 
         Once they must, they must until the node ends: that somebody takes the file away opens nothing.
         """
-        return not self._open and (self._wanted or self._seen())
+        return not self._open and (self._required or self._seen())
 
     def caller(self, token: str | None) -> Caller:
         """The caller a token belongs to.
@@ -388,7 +388,7 @@ class Tokens:
         Raises: `Denied`, kinds `token_missing`, `token_unknown` and `token_expired`; `Corrupt` and `Unavailable` as
             `TokenFile.read`.
         """
-        if not self.wanted():
+        if not self.required():
             return ANYBODY
         secrets = [secret for secret in self._current() if secret.access_key is None]
         if not token:
@@ -402,7 +402,7 @@ class Tokens:
 
         Raises: `Denied`, kind `user_unknown`; `Corrupt` and `Unavailable` as `TokenFile.read`.
         """
-        if not self.wanted():
+        if not self.required():
             return ANYBODY
         now = self._clock.now_ms()
         for secret in self._current():
@@ -419,7 +419,7 @@ class Tokens:
 
         Raises: as `caller`.
         """
-        if not self.wanted():
+        if not self.required():
             return ANYBODY
         if not access_key:
             raise Denied(
@@ -433,7 +433,7 @@ class Tokens:
 
         Raises: as `caller`.
         """
-        if not self.wanted():
+        if not self.required():
             return ANYBODY
         now = self._clock.now_ms()
         for candidate in self._current():
@@ -456,16 +456,16 @@ class Tokens:
         return valid
 
     def _seen(self) -> bool:
-        self._wanted = self._wanted or self._stored.exists()
-        return self._wanted
+        self._required = self._required or self._stored.exists()
+        return self._required
 
     def _current(self) -> tuple[_Secret, ...]:
         version = self._stored.version()
         if version != self._version:
             with self._lock:
-                self._known = _secrets((*self._settings, *self._stored.read()))
+                self._secrets = _secrets((*self._settings, *self._stored.read()))
                 self._version = version
-        return self._known
+        return self._secrets
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,15 +211,15 @@ class _Driver:
 
     def _goes_on(self, job: _Job) -> bool:
         """Look at a job without a worker, and give it up when nobody wants it; True when it works and is wanted."""
-        from millpond.pipelines.wanted import Wanted, wanted
+        from millpond.pipelines.demand import Demand, demand_for
 
         watched = job.request.get("watched")
-        word = wanted(watched) if watched else Wanted.UNKNOWN
-        job.looks_elsewhere += word == Wanted.ELSEWHERE
-        if word == Wanted.NO or job.looks_elsewhere >= _ELSEWHERE_LOOKS:
-            self._give_up(job, is_void=word == Wanted.NO)
+        word = demand_for(watched) if watched else Demand.UNKNOWN
+        job.looks_elsewhere += word == Demand.ELSEWHERE
+        if word == Demand.NO or job.looks_elsewhere >= _ELSEWHERE_LOOKS:
+            self._give_up(job, is_void=word == Demand.NO)
             return False
-        return word == Wanted.YES and job.answer is None
+        return word == Demand.YES and job.answer is None
 
     def _give_up(self, job: _Job, *, is_void: bool) -> None:
         """End a job that nobody wants: a load does not enter afterwards, and what runs ends with the process."""

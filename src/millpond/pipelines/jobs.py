@@ -249,7 +249,7 @@ def _measure(frame: DataFrame, rules: Rules, matched_rows: int | None = None) ->
         )
         for name in column_names
     }  # fmt: skip
-    return Measures(rows=row["rows"], columns=columns, found=matched_rows)
+    return Measures(rows=row["rows"], columns=columns, keys_matched=matched_rows)
 
 
 def _known_columns(frame: DataFrame, names: list[str]) -> None:

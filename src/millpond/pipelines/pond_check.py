@@ -87,7 +87,7 @@ class _There:
 
     def check(self, step: PlannedStep) -> None:
         """Refuse a step, or note what it makes."""
-        inputs = {name: self._known(own) for name, own in step.inputs.items()}
+        inputs = {name: self._filled(own) for name, own in step.inputs.items()}
         if step.kind in ("sql", "check"):
             schema = self._query(step, inputs)
             self.tables[step.name] = schema if step.over is None else None
@@ -107,7 +107,7 @@ class _There:
             repository, _, branch = names.partition("/")
             next(iter(self.pond.repository(repository).branch(branch).log(limit=1)))
 
-    def _known(self, template: Any) -> Any:
+    def _filled(self, template: Any) -> Any:
         """A template, filled where the values that it takes are known."""
         names = set(names_in(template))
         return filled(template, self.values) if names and names <= self.values.keys() else template
@@ -144,7 +144,7 @@ class _There:
             return ""
         if step.kind == "branch" and step.inputs["free"]:  # it has a name of the run
             return step.name
-        return self._branch_of(self._known(step.inputs.get("name" if step.kind == "branch" else "branch")))
+        return self._branch_of(self._filled(step.inputs.get("name" if step.kind == "branch" else "branch")))
 
     def _step_of(self, value: Any) -> PlannedStep | None:
         """The step whose whole output a value is."""
@@ -160,13 +160,13 @@ class _There:
         if step is not None and step.kind == "merge":  # of a load, its map is on the branch into which it was merged
             loads = {own for load in step.inputs["loads"] if (own := self._map_of(load)) is not None}
             names = {name for name, _ in loads}
-            return (names.pop(), self._branch_of(self._known(step.inputs["into"]))) if len(names) == 1 else None
+            return (names.pop(), self._branch_of(self._filled(step.inputs["into"]))) if len(names) == 1 else None
         if step is None or step.kind != "load":
             return None
-        name = self._known(step.inputs["map"])
-        return (name, self._branch_of(self._known(step.inputs.get("branch")))) if isinstance(name, str) else None
+        name = self._filled(step.inputs["map"])
+        return (name, self._branch_of(self._filled(step.inputs.get("branch")))) if isinstance(name, str) else None
 
-    def _found(self, value: Any) -> MapDefinition | None:
+    def _definition_of(self, value: Any) -> MapDefinition | None:
         own = self._map_of(value)
         return None if own is None else self._definition(*own)
 
@@ -194,7 +194,7 @@ class _There:
             find_columns(table.names, definition, mapping_of(columns))
 
     def _condense(self, step: PlannedStep, inputs: dict[str, Any]) -> None:
-        definition = self._found(inputs["map"])
+        definition = self._definition_of(inputs["map"])
         if definition is None:
             return
         if step.kind == "condense" and definition.kind is Kind.AGGREGATE:
@@ -221,7 +221,7 @@ class _There:
 
     def _refuse_missing(self, ref: Any) -> None:
         """Refuse a ref that neither is there nor may be made by an earlier step, as loads make their branches."""
-        made = {*self.branches, *(self._branch_of(self._known(own.inputs["branch"])) for own in self.plan.steps
+        made = {*self.branches, *(self._branch_of(self._filled(own.inputs["branch"])) for own in self.plan.steps
                                   if own.kind == "load" and "branch" in own.inputs)}  # fmt: skip
         if isinstance(ref, str) and ref not in made and "" not in made and not self.is_open:
             self.pond.refs.resolve(ref)
@@ -234,7 +234,7 @@ class _There:
         return self.tables.get(path[0]) if path[1:] in ([], ["path"]) and path else None
 
     def _enrich(self, step: PlannedStep, inputs: dict[str, Any]) -> None:
-        definition, table = self._found(inputs["map"]), self._table_of(inputs["rows"])
+        definition, table = self._definition_of(inputs["map"]), self._table_of(inputs["rows"])
         self.tables[step.name] = None
         key, at, into = inputs["key"], inputs["at"], inputs["into"]
         if definition is None or table is None or not all(isinstance(own, str) for own in (key, at, into)):
@@ -260,7 +260,7 @@ class _There:
         tables: dict[str, pa.Schema] = {}
         is_whole = isinstance(inputs["query"], str) and inputs["engine"] == "local" and bool(inputs["query"])
         for value in inputs.get("maps", []):
-            own, definition = self._map_of(value), self._found(value)
+            own, definition = self._map_of(value), self._definition_of(value)
             if (table := self._table_of(value)) is not None:
                 tables[value["$value"][0]] = table
             elif own is None or definition is None:
@@ -269,8 +269,8 @@ class _There:
                 tables[own[0]] = askable_schema(definition)
         values, sure = dict[str, Any](), True
         for name, value in inputs["inputs"].items():
-            named = isinstance(value, Mapping) and self._step_of(self._known(value)) is not None
-            definition = self._found(value) if named else None
+            named = isinstance(value, Mapping) and self._step_of(self._filled(value)) is not None
+            definition = self._definition_of(value) if named else None
             table = askable_schema(definition) if definition is not None else self._table_of(value)
             if table is not None:
                 tables[name] = table

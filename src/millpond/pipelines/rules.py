@@ -31,7 +31,7 @@ class Measures:
 
     rows: int
     columns: dict[str, ColumnMeasure] = field(default_factory=dict)
-    found: int | None = None
+    keys_matched: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def judge(rules: Rules, measures: Measures, there: Measures | None = None) -> li
     for name, rule in rules.columns.items():
         findings += _of_column(name, rule, measures)
     if rules.keys is not None:
-        share = None if measures.found is None or not measures.rows else measures.found / measures.rows
+        share = None if measures.keys_matched is None or not measures.rows else measures.keys_matched / measures.rows
         findings += _at_least("keys.found_share_min", share, rules.keys.found_share_min)
     if rules.drift is not None and there is not None:
         findings += _of_drift(rules.drift, measures, there)

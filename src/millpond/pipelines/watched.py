@@ -100,7 +100,7 @@ def _text(value: Any) -> Any:
     return Text(value) if type(value) is str and holds_value(value) and is_declaring() else value
 
 
-def _known(value: Any, act: str = "is") -> Any:
+def _constant(value: Any, act: str = "is") -> Any:
     """A value of which may be asked what it is."""
     if isinstance(value, Placeholder) and not is_output(value):
         raise not_yet(value, act)
@@ -110,7 +110,7 @@ def _known(value: Any, act: str = "is") -> Any:
 def _called(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     if _computes(function):
         for value in (*arguments, *named.values()):
-            _known(value, getattr(function, "__name__", "call"))
+            _constant(value, getattr(function, "__name__", "call"))
     if is_declaring() and any(map(_holds, (*arguments, *named.values()))):
         function = _watched(function)
     return _text(function(*arguments, **named))
@@ -194,5 +194,5 @@ def _computes(function: Callable[..., Any]) -> bool:
 _OWN = {"millpond", *sys.stdlib_module_names}
 """Modules whose functions know what values are, or are not watched."""
 _LIBRARY = {name.removeprefix("_") for name in sys.stdlib_module_names}
-WATCHES = {"__text__": _text, "__called__": _called, "__known__": _known}
+WATCHES = {"__text__": _text, "__called__": _called, "__known__": _constant}
 """Names that the code of a file finds in its module."""

@@ -61,7 +61,7 @@ class Pipeline:
 
         Raises: `Invalid` for a description that is not understood.
         """
-        return self._step("load", map, _given(rows, parse_rows), _given(options or Target(), parse_target))
+        return self._step("load", map, _value(rows, parse_rows), _value(options or Target(), parse_target))
 
     def check(
         self, map: Text, rules: Rules | Mapping[str, Any] | Computed,
@@ -71,7 +71,7 @@ class Pipeline:
 
         Raises: as `load`.
         """
-        return self._step("check", map, {} if rows is None else _given(rows, parse_rows), _given(rules, parse_rules))
+        return self._step("check", map, {} if rows is None else _value(rows, parse_rows), _value(rules, parse_rules))
 
     def enrich(
         self, rows: Rows | Mapping[str, Any] | Computed,
@@ -81,8 +81,8 @@ class Pipeline:
 
         Raises: as `load`.
         """
-        questions = lookups if isinstance(lookups, Computed) else _given(list(lookups), parse_questions)
-        return self._step("enrich", _given(rows, parse_rows), questions, out)
+        questions = lookups if isinstance(lookups, Computed) else _value(list(lookups), parse_questions)
+        return self._step("enrich", _value(rows, parse_rows), questions, out)
 
     def condense(self, map: Text, before: Text = "") -> NodeOutput:
         """Condense a map, up to a time or by its setting."""
@@ -97,7 +97,7 @@ class Pipeline:
 
         Raises: `Invalid` for a value of the run inside the message, which would not be sent as what it is.
         """
-        return self._step("notify", queue, job_set, kind, _given(message, dict))
+        return self._step("notify", queue, job_set, kind, _value(message, dict))
 
     def _step(self, task: str, *inputs: Any) -> NodeOutput:
         return self.thread.execute(
@@ -105,7 +105,7 @@ class Pipeline:
         )
 
 
-def _given(value: Any, parse: Any) -> Any:
+def _value(value: Any, parse: Any) -> Any:
     """A value of the run as it is; another when it is understood, as JSON."""
     if isinstance(value, Computed):
         return value

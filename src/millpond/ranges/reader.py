@@ -196,7 +196,7 @@ class RangeReader:
 
         Raises: `NotFound`, `Corrupt`.
         """
-        columns_wanted, valid = _wanted(keys)
+        columns_wanted, valid = _key_array(keys)
         columns = key_column(columns_wanted)
         range_nos = np.full(len(columns_wanted), -1, np.int32)
         rows = np.full(len(columns_wanted), -1, np.int32)
@@ -284,7 +284,7 @@ class RangeReader:
         return start, max(start, stop)
 
 
-def _wanted(keys: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def _key_array(keys: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Keys as one binary array without nulls, and which of them are asked for."""
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks() if keys.num_chunks != 1 else keys.chunk(0)

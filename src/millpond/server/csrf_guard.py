@@ -34,7 +34,7 @@ def origin_of(node: Node, urls: Iterable[str] = ()) -> Origin:
 
     def error_of(scope: Scope) -> Denied | None:
         error = _foreign(scope, named)
-        return None if error is None or node.tokens.wanted() else error
+        return None if error is None or node.tokens.required() else error
 
     return error_of
 

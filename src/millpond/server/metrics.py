@@ -119,7 +119,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         build = Gauge("millpond_build_info", "The release that runs.", ("version",), registry=self.registry)
         build.labels(version("millpond")).set(1)
-        self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
+        self._series: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
         self.readers: Readers | None = None
 
     def lookups_by_hour(self) -> list[int]:
@@ -210,10 +210,10 @@ class Metrics:
 
     def _of(self, route: str, method: str, status: int | str) -> tuple[Counter, Histogram]:
         """The series of one kind of request: finding them by their labels takes longer than counting."""
-        labelled = self._known.get((route, method, status))
+        labelled = self._series.get((route, method, status))
         if labelled is None:
             series = self.requests.labels(route, method, status), self.seconds.labels(route, method)
-            labelled = self._known[route, method, status] = series
+            labelled = self._series[route, method, status] = series
         return labelled
 
 

@@ -84,15 +84,15 @@ class _ReadingNode:
         )  # fmt: skip
         self.url = settings.own_url()
         self.tokens = tokens_of(self.pond, settings, clock)
-        # Once they are wanted they are until the node ends: also in a process that begins after their file went away.
-        seen = self.tokens.wanted
+        # Once they are required they are until the node ends: also in a process that begins after their file went away.
+        of_files = self.tokens.required
 
-        def wanted() -> bool:
-            if seen() and not board.wanted:
-                board.want()  # the process that writes may look too late
-            return settings.server.access != "open" and board.wanted
+        def required() -> bool:
+            if of_files() and not board.requires_tokens:
+                board.require_tokens()  # the process that writes may look too late
+            return settings.server.access != "open" and board.requires_tokens
 
-        self.tokens.wanted = wanted  # type: ignore[method-assign]
+        self.tokens.required = required  # type: ignore[method-assign]
         self.rate_limits = SharedRateLimits(
             settings.server.token_requests_per_second, settings.server.token_requests_burst, clock, board.buckets
         )

@@ -65,7 +65,7 @@ class Board:
     """A page of memory that all processes of a node see: 8 bytes a number, each written by one process.
 
     Number 0 is the monotonic time until which readers may answer; number n, the requests that reader n works on; the
-    last is 1 once tokens are wanted, whoever sees it first. The buckets of tokens are behind them.
+    last is 1 once tokens are required, whoever sees it first. The buckets of tokens are behind them.
     """
 
     def __init__(self, file: int) -> None:
@@ -88,12 +88,12 @@ class Board:
         _NUMBERS.pack_into(self._page, 0, self._clock.monotonic() + HOLD_SECONDS if allowed else 0.0)
 
     @property
-    def wanted(self) -> bool:
-        """True once the process that writes wants tokens."""
+    def requires_tokens(self) -> bool:
+        """True once the process that writes requires tokens."""
         return self.running(READERS_MAX + 1) > 0
 
-    def want(self) -> None:
-        """Want tokens from now on."""
+    def require_tokens(self) -> None:
+        """Require tokens from now on."""
         self.put_running(READERS_MAX + 1, 1)
 
     def running(self, number: int) -> int:

@@ -204,8 +204,8 @@ class Service(Closing):
         """Tell the readers if they may answer: of several nodes, only this process knows if its lease holds."""
         node = self.node
         try:
-            if node.tokens.wanted():
-                board.want()
+            if node.tokens.required():
+                board.require_tokens()
             board.allow(node.role == "alone" and (node.answers or node.unready() is None))
         except MillpondError:  # nobody knows who may ask
             board.allow(False)

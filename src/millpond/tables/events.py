@@ -56,14 +56,14 @@ class EventTable:
 
     def _batches(self, where: pc.Expression | None, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         events, spans = self._events(), {} if where is None else typed_spans(where, TABLE)
-        bounds, tested = _Wanted(spans), [] if where is None else columns_tested(where, TABLE)
+        bounds, tested = _EventSpans(spans), [] if where is None else columns_tested(where, TABLE)
         schema = pa.schema([field for field in TABLE if field.name in tested or field.name in names])
         for index in (index for index in bounds.indexes(events) if self._may(index.stream)):
             after, until = bounds.bounds([day for day, _ in index.days()])
             yield from read_rows(events, index, after, until, schema=schema, matching=bounds.matching)
 
 
-class _Wanted(Left):
+class _EventSpans(Left):
     """The spans of the columns of events."""
 
     __slots__ = ()

@@ -73,7 +73,7 @@ class _Recorded:
     name: str
     workflow: str
     status: str
-    given: Mapping[str, Any]
+    parameters: Mapping[str, Any]
     values: Mapping[str, Any]
     stands: str
 
@@ -113,7 +113,7 @@ def _reason(plan: Plan, run: _Recorded) -> str:
     names = [step.name for step in steps]
     if run.stands == PARAMETERS:  # it has done no step yet
         declared = [plain(parameter) for parameter in plan.parameters]
-        return _problem(lambda: checked_parameters(declared, run.given))
+        return _problem(lambda: checked_parameters(declared, run.parameters))
     if run.stands not in names:
         return f"the step {run.stands}, at which it stands, is gone"
     rest = steps[names.index(run.stands) + (run.stands in run.values) :]

@@ -52,7 +52,7 @@ class Change:
 class _Marked:
     """A stretch of differences, and which of its keys, in order, are conflicts."""
 
-    found: Difference
+    difference: Difference
     conflict: npt.NDArray[np.bool_] | None = None
 
 
@@ -72,7 +72,7 @@ def three_dot(
     ours = RangeReader(context.ranges, context.index(left))
     for difference in diff(context.ranges, context.index(base), context.index(right), same=IDENTITY, within=keys):
         marked = _mark(difference, ours) if left != base else _Marked(difference)
-        if len(marked.found):
+        if len(marked.difference):
             yield marked
 
 
@@ -121,7 +121,7 @@ def _alone(difference: Difference) -> int | None:
 
 def _ordered(marked: _Marked) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The keys in order; the kind of each (0 removed, 1 added, 2 changed), and its row there."""
-    difference = marked.found
+    difference = marked.difference
     parts = (difference.removed, difference.added, difference.after)
     alone = _alone(difference)
     if alone is not None:  # in order already
@@ -140,7 +140,7 @@ _TYPES = ("removed", "added", "changed", "conflict")
 
 def _block(marked: _Marked) -> Block[Change]:
     keys, kinds, rows = _ordered(marked)
-    difference = marked.found
+    difference = marked.difference
     sides = ((difference.removed, None), (None, difference.added), (difference.before, difference.after))
 
     def decode(selected: Sequence[int]) -> list[Change]:
@@ -177,7 +177,7 @@ def change_page(differences: Callable[[KeyRange], Iterator[_Marked]], listing: L
 def change_rows(marked: _Marked) -> pa.RecordBatch:
     """A stretch of differences as rows of `DIFFERENCES`."""
     keys, kinds, rows = _ordered(marked)
-    difference, alone = marked.found, _alone(marked.found)
+    difference, alone = marked.difference, _alone(marked.difference)
     if alone is None or marked.conflict is not None:
         types = kinds if marked.conflict is None else np.where(marked.conflict, 3, kinds)
         named = pa.array(_TYPES).take(pa.array(types))

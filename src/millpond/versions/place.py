@@ -152,7 +152,7 @@ class _SharedSpace:
     """A space in a database, opened with its first use: those who work with maps alone need no server."""
 
     def __init__(self, own: Space, stated: VersionsPlace, noted: _Noted | None, random_id: Callable[[], str]) -> None:
-        self._own, self._given, self._noted, self._random_id = own, stated, noted, random_id
+        self._own, self._settings, self._noted, self._random_id = own, stated, noted, random_id
         self._inner: RemoteSpace | None = None
         self._objects = ""
         self._lock = threading.Lock()
@@ -191,7 +191,7 @@ class _SharedSpace:
             if self._closed:
                 raise Closed("the pond is closed", kind="pond_closed", hint="open it again")
             if self._inner is None:
-                url = self._given.space or (self._noted.space if self._noted else "")
+                url = self._settings.space or (self._noted.space if self._noted else "")
                 inner = _open_space(url)
                 try:
                     self._settle(inner, url)
@@ -204,7 +204,7 @@ class _SharedSpace:
     def _settle(self, inner: Space, url: str) -> None:
         """Compare the two rows, and write down what is new in them."""
         uid = self._noted.uid if self._noted else self._random_id()
-        shared = inner.write(lambda tx: _share(tx, uid, self._given.objects, new=self._noted is None))
+        shared = inner.write(lambda tx: _share(tx, uid, self._settings.objects, new=self._noted is None))
         self._objects = shared.objects
         noted = _Noted(without_password(url), shared.uid)
         if noted != self._noted:

@@ -65,7 +65,7 @@ _LOG = logging.getLogger(__name__)
 METADATA_FOLDER = "_millpond"
 _MARK = "repository"
 ROWS_DELETED = 5_000
-KNOWN_MAX = 1_000
+CACHED_MAX = 1_000
 """Repositories that a process keeps ready."""
 
 
@@ -129,7 +129,7 @@ class Repositories:
         self.sensor = Sensor(self._offered)
         self.measures = Measures()
         self._sources: dict[str, Source] = {}
-        self._known: dict[str, tuple[bytes, Repository, Repository]] = {}
+        self._cache: dict[str, tuple[bytes, Repository, Repository]] = {}
         self._current: Moments[tuple[bytes, Repository, Repository]] = Moments()
         self._stores: dict[str, tuple[ObjectStore, CachedObjects]] = {}
         self._compacting: set[tuple[str, str]] = set()
@@ -235,7 +235,7 @@ class Repositories:
 
         It may be gone: for writes that begin by looking up its record, and are then given the one of `get`.
         """
-        cached = self._known.get(name)
+        cached = self._cache.get(name)
         return None if cached is None else cached[1]
 
     def get_at_once(self, name: str) -> Repository:
@@ -263,7 +263,7 @@ class Repositories:
         return self._of_row(name, tx.get(REPOSITORY.pack(name)))[1]
 
     def _of_row(self, name: str, row: bytes | None) -> tuple[bytes, Repository, Repository]:
-        cached = self._known.get(name)
+        cached = self._cache.get(name)
         if cached is not None and cached[0] == row:
             return cached
         if row is None:
@@ -274,9 +274,9 @@ class Repositories:
             row, self._open_repository(context, record), self._open_repository(context.at_once() or context, record),
         )  # fmt: skip
         with self._lock:
-            if len(self._known) >= KNOWN_MAX:
-                self._known.clear()
-            self._known[name] = cached
+            if len(self._cache) >= CACHED_MAX:
+                self._cache.clear()
+            self._cache[name] = cached
         return cached
 
     def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:

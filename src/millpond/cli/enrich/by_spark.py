@@ -28,7 +28,7 @@ from millpond.maps.inputs.formats.files import find_files, paths_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from millpond.cli.terminal.messages import Wanted
+    from millpond.cli.terminal.messages import ColumnLookup
     from millpond.spark.places import PondLike
 
 __all__ = (
@@ -72,7 +72,7 @@ class Enriched:
     """Counts of an enrichment: the events, and for each filled column the events for which something was found."""
 
     rows: int
-    found: Mapping[str, int]
+    matches: Mapping[str, int]
     seconds: float
     rejected: int = 0
 
@@ -144,7 +144,7 @@ def _check_not_read(inputs: Inputs, written: Path) -> None:
 
 
 def enrich_files(
-    session: SparkSession, pond: PondLike, inputs: Inputs, lookups: Sequence[Wanted], out: str, *,
+    session: SparkSession, pond: PondLike, inputs: Inputs, lookups: Sequence[ColumnLookup], out: str, *,
     flat: bool | None = None, on_invalid: str = "error", quiet: bool = False, clock: Clock | None = None,
     known_at: str | None = None,
 ) -> Enriched:  # fmt: skip
@@ -180,7 +180,7 @@ def _stages_shown(session: SparkSession, what: str, clock: Clock, *, quiet: bool
 def enrich_frame(
     frame: DataFrame,
     pond: PondLike,
-    questions: Sequence[Wanted],
+    questions: Sequence[ColumnLookup],
     *,
     zone: str | None = None,
     on_invalid: str = "error",
@@ -228,7 +228,7 @@ def _instants(frame: DataFrame, column: str | None, zone: str | None) -> Column 
     return sql.convert_timezone(sql.lit(zone), sql.lit("UTC"), sql.col(name)).cast(TimestampType())
 
 
-def check_columns(names: Sequence[str], lookups: Sequence[Wanted]) -> None:
+def check_columns(names: Sequence[str], lookups: Sequence[ColumnLookup]) -> None:
     """Refuse lookups by columns that events have not, or into columns that they have.
 
     Raises: `Invalid`.
@@ -373,7 +373,9 @@ def _check_replaced(folder: Path) -> None:
         )  # fmt: skip
 
 
-def write_events(frame: DataFrame, lookups: Sequence[Wanted], out: str, *, flat: bool | None = None) -> dict[str, int]:
+def write_events(
+    frame: DataFrame, lookups: Sequence[ColumnLookup], out: str, *, flat: bool | None = None
+) -> dict[str, int]:
     """Write events, in one pass; answers how many `rows`, and for each column how many found something.
 
     Raises: `Invalid` when the format of `out` is not known; `NotFound` when its folder is not there.
@@ -395,7 +397,7 @@ def write_events(frame: DataFrame, lookups: Sequence[Wanted], out: str, *, flat:
     return dict(observed.get)
 
 
-def _flattened(frame: DataFrame, lookups: Sequence[Wanted]) -> DataFrame:
+def _flattened(frame: DataFrame, lookups: Sequence[ColumnLookup]) -> DataFrame:
     """A struct `weather` becomes the columns `weather_temp`, `weather_wind_speed` …"""
     from pyspark.sql import functions as sql
     from pyspark.sql.types import StructType

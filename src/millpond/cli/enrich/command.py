@@ -13,7 +13,7 @@ import typer
 from millpond.cli.loads import HERE_BYTES_MAX
 from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
-from millpond.cli.terminal.messages import Wanted, parse_lookup, settled
+from millpond.cli.terminal.messages import ColumnLookup, parse_lookup, settled
 from millpond.cli.verbs import verb
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
@@ -99,7 +99,7 @@ def enrich(
     inputs = work.Inputs(tuple(events), file_format, null, zone)
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects, known_at)
     with pond_at(pond, branch, ref) as opened:
-        lookups = _wanted(opened, what, key, time)
+        lookups = _lookups(opened, what, key, time)
         work.check_places(inputs, out, rejects)
         job_set = _job_of(opened, chosen, lookups)
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
@@ -127,7 +127,7 @@ class _Events:
         return self.max_rejects > 0 or self.rejects is not None
 
 
-def _job_of(pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...]) -> str:
+def _job_of(pond: PondLike, chosen: _Events, lookups: tuple[ColumnLookup, ...]) -> str:
     """The job set; its run events, where there is a target for those, get to know the files and maps."""
     if is_stated("lineage", "target"):
         from millpond.lineage.datasets import Enriching
@@ -154,7 +154,7 @@ def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
 
 
 def _here(
-    pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...], spark: bool | None, job_set: str, *, quiet: bool
+    pond: PondLike, chosen: _Events, lookups: tuple[ColumnLookup, ...], spark: bool | None, job_set: str, *, quiet: bool
 ) -> Enriched | None:
     """Look events up in this process; None for columns of several types, which Spark reads, where it may be used."""
     from millpond.cli.enrich.in_process import Rejects, enrich_here
@@ -177,8 +177,8 @@ def _here(
 
 
 def _with_spark(
-    opened: PondLike, place: Any, chosen: _Events, lookups: tuple[Wanted, ...], master: str | None, job_set: str, *,
-    quiet: bool,
+    opened: PondLike, place: Any, chosen: _Events, lookups: tuple[ColumnLookup, ...], master: str | None, job_set: str,
+    *, quiet: bool,
 ) -> Enriched:  # fmt: skip
     from millpond.cli.enrich import by_spark as work
 
@@ -192,13 +192,13 @@ def _with_spark(
     return done
 
 
-def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) -> tuple[Wanted, ...]:
+def _lookups(pond: PondLike, what: list[str], key: str | None, time: str | None) -> tuple[ColumnLookup, ...]:
     return tuple(settled(parse_lookup(phrase), pond.map, key=key, time=time) for phrase in what)
 
 
-def _tell(done: Enriched, questions: tuple[Wanted, ...], chosen: _Events, *, as_json: bool) -> None:
+def _tell(done: Enriched, questions: tuple[ColumnLookup, ...], chosen: _Events, *, as_json: bool) -> None:
     lookups: list[dict[str, Any]] = [
-        {"map": lookup.map, "column": lookup.into, "found": done.found[lookup.into], "share": _share(done, lookup)}
+        {"map": lookup.map, "column": lookup.into, "found": done.matches[lookup.into], "share": _share(done, lookup)}
         for lookup in questions
     ]
     if as_json:
@@ -221,5 +221,5 @@ def _tell(done: Enriched, questions: tuple[Wanted, ...], chosen: _Events, *, as_
         console.say(f"rejected {console.human_count(done.rejected, 'event')}{where}")
 
 
-def _share(done: Enriched, lookup: Wanted) -> float:
-    return done.found[lookup.into] / done.rows if done.rows else 0.0
+def _share(done: Enriched, lookup: ColumnLookup) -> float:
+    return done.matches[lookup.into] / done.rows if done.rows else 0.0

@@ -135,7 +135,7 @@ class EventFiles:
         for arrived in read_texts(Piece(file), form, null=self._null):
             if arrived.rows is not None:
                 types.see(arrived.rows)
-        return pa.schema([pa.field(name, types.found(name)) for name in form.names])
+        return pa.schema([pa.field(name, types.type_of(name)) for name in form.names])
 
     def _csv_batches(self, file: InputFile) -> Iterator[EventBatch]:
         form, done = csv_form(file), 0
@@ -329,7 +329,7 @@ class _ColumnTypes:
                 self._seen.add(name)
                 self._left[name] = tuple(kind for kind in self._left[name] if _cast(cells, kind) is not None)
 
-    def found(self, name: str) -> pa.DataType:
+    def type_of(self, name: str) -> pa.DataType:
         left = self._left[name] if name in self._seen else ()
         return left[0] if left else pa.string()
 

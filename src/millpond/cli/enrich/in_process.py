@@ -23,7 +23,7 @@ from millpond.cli.enrich.event_files import EventBatch, EventFiles
 from millpond.cli.rows import write_file
 from millpond.cli.terminal import console
 from millpond.cli.terminal.console import Advance
-from millpond.cli.terminal.messages import Wanted
+from millpond.cli.terminal.messages import ColumnLookup
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.faults import REJECTED, Faults, rejected_rows
@@ -59,10 +59,10 @@ class Enriching:
     """
 
     def __init__(
-        self, pond: PondLike, events: EventFiles, lookups: Sequence[Wanted], *, zone: str | None = None,
+        self, pond: PondLike, events: EventFiles, lookups: Sequence[ColumnLookup], *, zone: str | None = None,
         rejects: Rejects | None = None, flat: bool = False, clock: Clock | None = None, known_at: str | None = None,
     ) -> None:  # fmt: skip
-        self.found: Counter[str] = Counter({lookup.into: 0 for lookup in lookups})
+        self.matches: Counter[str] = Counter({lookup.into: 0 for lookup in lookups})
         self.rows = 0
         self._events, self._rejects, self._flat = events, rejects or Rejects(), flat
         clock = clock or SystemClock()
@@ -128,7 +128,7 @@ class Enriching:
             good = pa.array(~faults.bad)
             columns, answers = ([column.filter(good) for column in some] for some in (columns, answers))
         for lookup, answer in zip(self._lookups, answers, strict=True):
-            self.found[lookup.wanted.into] += len(answer) - answer.null_count
+            self.matches[lookup.lookup.into] += len(answer) - answer.null_count
             columns += self._columns(answer)
         made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         self.rows += made.num_rows
@@ -136,7 +136,7 @@ class Enriching:
 
 
 def enrich_here(
-    pond: PondLike, inputs: Inputs, lookups: Sequence[Wanted], out: str, *, flat: bool | None = None,
+    pond: PondLike, inputs: Inputs, lookups: Sequence[ColumnLookup], out: str, *, flat: bool | None = None,
     rejects: Rejects | None = None, quiet: bool = False, clock: Clock | None = None,
     known_at: str | None = None,
 ) -> Enriched:  # fmt: skip
@@ -159,7 +159,7 @@ def enrich_here(
     total = sum(file.size for file in files)
     with work, console.progress(f"enriching into {out}", total=total, unit="events", quiet=quiet) as advance:
         _write(output, work, advance)
-    return Enriched(work.rows, work.found, clock.monotonic() - began, work.rejected)
+    return Enriched(work.rows, work.matches, clock.monotonic() - began, work.rejected)
 
 
 def _write(output: Output, work: Enriching, advance: Advance) -> None:
@@ -184,9 +184,10 @@ class _Lookup:
     """One map, open, and how to read its keys and times from events."""
 
     def __init__(
-        self, lookup: Wanted, map_: MapLike, schema: pa.Schema, zone: str | None, clock: Clock, known_at: str | None
+        self, lookup: ColumnLookup, map_: MapLike, schema: pa.Schema, zone: str | None, clock: Clock,
+        known_at: str | None,
     ) -> None:  # fmt: skip
-        self.wanted = lookup
+        self.lookup = lookup
         self.definition = map_.definition
         self.key = _column_of(schema, lookup.key)
         self.time = None if lookup.time is None else _column_of(schema, lookup.time)
@@ -196,11 +197,11 @@ class _Lookup:
         self.moment = next((name for name in schema.names if name.lower() == (known_at or "").lower()), None)
         self._check(schema)
         self._lookup: Any = _lookup_in(map_, lookup.window, known_at)
-        self._known: dict[str, Any] = {} if known_at is None else {"known_at": known_at}
+        self._options: dict[str, Any] = {} if known_at is None else {"known_at": known_at}
 
     @property
     def field(self) -> pa.Field:
-        return pa.field(self.wanted.into, answer_type(self.definition))
+        return pa.field(self.lookup.into, answer_type(self.definition))
 
     def _check(self, schema: pa.Schema) -> None:
         """Refuse columns of which no value can be a key or a time, before any event is read."""
@@ -223,7 +224,7 @@ class _Lookup:
         at: Any = self._now if self.definition.kind.timed else None
         if self.time is not None:
             at = self._read(rows, self.time, self._instants, faults).cast(INSTANT)
-        moment = self._known
+        moment = self._options
         if self.moment is not None:
             moment = {"known_at": self._read(rows, self.moment, self._instants, faults).cast(INSTANT)}
         return self._lookup(keys, at, **moment)

@@ -22,7 +22,7 @@ from millpond.errors import Invalid
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike
 
-__all__ = ("Phrase", "Wanted", "parse_lookup", "settled")
+__all__ = ("ColumnLookup", "Phrase", "parse_lookup", "settled")
 
 _COLUMN = r"(`[^`]+`|[^\s`]+)"
 _PHRASE = re.compile(
@@ -43,7 +43,7 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ColumnLookup:
     """One lookup for every event: its `key` column, its `time` column if the map asks for one, the column to fill.
 
     `textual` says that the key is text, also where it looks like a number; `window` is as in `Lookup`.
@@ -76,7 +76,7 @@ def parse_lookup(phrase: str) -> Phrase:
     return Phrase(name, key, time, into, window)
 
 
-def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, time: str | None) -> Wanted:
+def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, time: str | None) -> ColumnLookup:
     """The phrase with nothing left open.
 
     Raises: `NotFound` for a map that is not there; `Invalid` when key or time is said nowhere.
@@ -98,7 +98,7 @@ def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, 
             f"a {pond_map.kind} holds at all times and is not asked as of one", kind="lookup_time", map=pond_map.name,
             hint=f"leave out 'at {phrase.time}'",
         )  # fmt: skip
-    return Wanted(
+    return ColumnLookup(
         pond_map.name,
         used_key,
         used_time if pond_map.kind.timed else None,

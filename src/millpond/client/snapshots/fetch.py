@@ -109,7 +109,7 @@ class SnapshotFetch:
             self.store.know_pond(self.nodes.urls, pond)
         return pond
 
-    def known(self, request: SnapshotRequest) -> Confirmation | None:
+    def confirmation(self, request: SnapshotRequest) -> Confirmation | None:
         """The locally cached current manifest, without a request to a node; None if none."""
         pond = self.store.pond_of(self.nodes.urls)
         return None if pond is None else self.store.confirmed(pond, request.map, request.bounds)
@@ -142,9 +142,9 @@ class SnapshotFetch:
 
     def _counting(self, request: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         while True:
-            pond, before = self.pond(), self.known(request)
+            pond, before = self.pond(), self.confirmation(request)
             with self.store.alone(pond, request.map, self.seconds_max):
-                if not fresh and self.known(request) != before:
+                if not fresh and self.confirmation(request) != before:
                     cached = self.open_known(request)
                     if cached is not None:
                         return cached  # another process brought it while we waited

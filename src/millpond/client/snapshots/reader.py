@@ -142,7 +142,7 @@ class SnapshotReader:
         held = self._held
         if held is not None and self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
             return held
-        confirmed = self._fetch.known(self.request)
+        confirmed = self._fetch.confirmation(self.request)
         if confirmed is None or (held is not None and confirmed.confirmed_ms <= held.confirmed_ms):
             return held
         if held is not None and confirmed.manifest == held.snapshot.manifest.id:

@@ -58,9 +58,9 @@ class Queues:
             NotFound: there is no such queue.
             Invalid: the definition is not acceptable.
         """
-        row = self._found(name)
+        row = self._row(name)
         while not self._rows.swap(name, row, _QUEUE.encode(_checked(changed(_QUEUE.decode(row))))):
-            row = self._found(name)
+            row = self._row(name)
 
     def delete(self, name: str) -> None:
         """Delete a queue, if it is there. Its streams stay until they expire."""
@@ -72,13 +72,13 @@ class Queues:
         Raises:
             NotFound: there is none.
         """
-        return _QUEUE.decode(self._found(name))
+        return _QUEUE.decode(self._row(name))
 
     def list(self, after: str | None = None, *, limit: int) -> list[Queue]:
         """Some queues in the order of their place, from behind one that was listed."""
         return [_QUEUE.decode(row) for row in self._rows.list(after, limit)]
 
-    def _found(self, name: str) -> bytes:
+    def _row(self, name: str) -> bytes:
         row = self._rows.get(StreamName(name, "").check().queue)
         if row is None:
             raise NotFound("there is no such queue", kind="queue_not_found", queue=shown(name), hint="create it first")

@@ -190,7 +190,7 @@ class Marks:
 
     def __init__(self, place: Place, clock: Clock, run: Callable[[Sequence[Call]], list[Any]], losses: Losses) -> None:
         self._place, self._clock, self._run, self._losses = place, clock, run, losses
-        self._known: dict[int, bytes] = {}
+        self._marks: dict[int, bytes] = {}
         self._lock = threading.Lock()
 
     def settle(self) -> None:
@@ -202,12 +202,12 @@ class Marks:
         keys = {shard: self._place.lost(shard) for shard in range(SHARDS)}
         rows = dict(zip(keys, self._run([Call(shard, (b"GET", key)) for shard, key in keys.items()]), strict=True))
         missing = [shard for shard, mark in rows.items() if mark is None]
-        new = {shard: self._now(shard) if shard in self._known else id_bytes(0) for shard in missing}
+        new = {shard: self._now(shard) if shard in self._marks else id_bytes(0) for shard in missing}
         there = self._run([Call(shard, (b"SET", keys[shard], mark, b"NX", b"GET")) for shard, mark in new.items()])
         rows |= {shard: other or new[shard] for shard, other in zip(missing, there, strict=True)}
         with self._lock:
-            lost = [shard for shard, mark in rows.items() if self._known.get(shard, mark) != mark]
-            self._known |= rows
+            lost = [shard for shard, mark in rows.items() if self._marks.get(shard, mark) != mark]
+            self._marks |= rows
             self._losses.count += bool(lost)
         if lost:
             _LOG.error("Redis lost all of its keys, and the streams of %s of %s shards", len(lost), SHARDS)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Predicate
-    from millpond.maps.snapshots.finder import Found
+    from millpond.maps.snapshots.finder import Matches
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
@@ -93,7 +93,7 @@ class Looked:
 
     snapshot: Snapshot
     addresses: Addresses
-    matches: Found
+    matches: Matches
     there: pa.Array
     columns: dict[str, pa.Array] = field(default_factory=dict)
 

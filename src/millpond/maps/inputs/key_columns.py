@@ -277,7 +277,7 @@ def _instants(array: pa.Array, count: int, on_invalid: OnInvalid) -> tuple[I64, 
     if per_milli:
         numbers = array.view(pa.int64())
         raw = (numbers.fill_null(0) if array.null_count else numbers).to_numpy()
-        return raw if per_milli == 1 else raw // per_milli, _known(array)
+        return raw if per_milli == 1 else raw // per_milli, _validity(array)
     converted = _converted(array)
     invalid = QueryKeys(converted.values, converted.faults).invalid
     if on_invalid == "error" and invalid.any():
@@ -287,7 +287,7 @@ def _instants(array: pa.Array, count: int, on_invalid: OnInvalid) -> tuple[I64, 
             hint="times are UTC milliseconds (seconds times 1000), or have a zone, in the years 1 to 9999",
         )  # fmt: skip
     millis = converted.values
-    return (millis.fill_null(0) if millis.null_count else millis).to_numpy(), _known(millis)
+    return (millis.fill_null(0) if millis.null_count else millis).to_numpy(), _validity(millis)
 
 
 def _converted(array: pa.Array) -> Converted:
@@ -319,6 +319,6 @@ def _within(numbers: pa.Array, bounds: tuple[int, int]) -> bool:
     return not least.is_valid or (least.as_py() >= bounds[0] and most.as_py() <= bounds[1])
 
 
-def _known(array: pa.Array) -> npt.NDArray[np.bool_]:
+def _validity(array: pa.Array) -> npt.NDArray[np.bool_]:
     """Mask of the rows that have a time; an empty mask means all."""
     return array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else _NOBODY

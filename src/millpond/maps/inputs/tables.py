@@ -75,15 +75,15 @@ def joined_batches(
     rows = size = 0
     for batch in batches:
         if held and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
-            yield _one(held)
+            yield _joined(held)
             held, rows, size = [], 0, 0
         held.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
     if held:
-        yield _one(held)
+        yield _joined(held)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 

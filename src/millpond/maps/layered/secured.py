@@ -137,7 +137,7 @@ def begin_term(layers: Layers) -> None:
     with layers.space.read() as tx:
         lease = LeaseRow.state(tx.get(COLLECTING.pack(folder_name(layers.definition))))
     if not lease.holder and isinstance(layers.objects, FolderBeforeBucket):
-        layers.objects.known.begin_term(lease.term)
+        layers.objects.presence.begin_term(lease.term)
 
 
 def secure(layers: Layers, manifests: Sequence[SnapshotManifest]) -> None:
@@ -150,8 +150,8 @@ def secure(layers: Layers, manifests: Sequence[SnapshotManifest]) -> None:
     if not isinstance(objects, FolderBeforeBucket):
         return
     term = wait_free(layers.space, collecting_lease(folder, layers.clock), layers.clock).term
-    objects.known.begin_term(term)
-    objects.known.put_again(sorted(name for name in _new_files(layers, manifests) if name not in objects.known))
+    objects.presence.begin_term(term)
+    objects.presence.put_again(sorted(name for name in _new_files(layers, manifests) if name not in objects.presence))
     for manifest in manifests:
         _secured.put(manifest.id, term)
     step("files.secured")

@@ -241,7 +241,7 @@ class LayeredLoad:
         """
         contents = tuple(content.id for content in self._contents(name))
         with space.read() as tx:
-            current = series_of(name).known(tx, contents)
+            current = series_of(name).members(tx, contents)
         if definition.aggregation is not None:
             return ((), []) if current else (contents, self._parts[name])
         fresh = _once(definition, ((part[0].id, part) for part in self._parts[name] if part[0].id not in current))
@@ -296,7 +296,7 @@ class _Heads:
         if name not in self.heads:
             self.heads[name], self.contents[name] = layers.head(), set()
         with self.space.read() as tx:
-            there = self.contents[name] | series_of(name).known(tx, contents)
+            there = self.contents[name] | series_of(name).members(tx, contents)
         if there.issuperset(contents):
             return None
         if not there.isdisjoint(contents):

@@ -127,11 +127,11 @@ def read_marker(data: bytes, pond: Path | str, marker: Path | str) -> int:
     try:
         _MARKER.decode(data)
     except OtherFormat as error:
-        if isinstance(error.found, int) and OLDEST_FORMAT <= error.found < POND_FORMAT:
-            return error.found
+        if isinstance(error.format, int) and OLDEST_FORMAT <= error.format < POND_FORMAT:
+            return error.format
         raise Invalid(
             "the pond has a format this version does not know", kind="pond_format", folder=pond,
-            found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
+            found=error.format, known=POND_FORMAT, hint=_OTHER_FORMAT,
         ) from error  # fmt: skip
     except FormError as error:
         raise Corrupt(

@@ -97,13 +97,13 @@ class _Redo:
 
     parts: list[Queued] = field(default_factory=list)
     orders: list[MaintenanceOrder] = field(default_factory=list)
-    known: list[Quarantined] = field(default_factory=list)
+    reloaded: list[Quarantined] = field(default_factory=list)
 
 
 def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
     sound = {part.number for part in quarantine if _is_whole(loads, part)}
     with loads.space.read() as tx:
-        loaded_again = _known(tx, shard.definition.name, sound)
+        loaded_again = _reloaded(tx, shard.definition.name, sound)
     # Whose rows were loaded again since is not wanted any more, damaged or not.
     parts = [part for part in quarantine if part.number in loaded_again]
     whole = [part for part in quarantine if part.number in sound - loaded_again]
@@ -139,7 +139,7 @@ def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined], sou
 
     redo = loads.space.write(act)
     step("retry.entered")
-    for part in redo.known:
+    for part in redo.reloaded:
         for place in (loads.places.quarantine(part), loads.places.reason(part)):
             place.unlink(missing_ok=True)
 
@@ -166,10 +166,10 @@ def _plan(
 ) -> _Redo:  # fmt: skip
     redo = _Redo()
     retried: dict[int, Queued] = {}
-    loaded_again = _known(tx, shard.definition.name, sound)
+    loaded_again = _reloaded(tx, shard.definition.name, sound)
     for part in quarantine:
         if part.number in loaded_again:
-            redo.known.append(part)  # its rows were loaded again since
+            redo.reloaded.append(part)  # its rows were loaded again since
         elif part.queued is not None:
             retried[part.number] = part.queued
     if not retried:
@@ -185,7 +185,7 @@ def _plan(
     return redo
 
 
-def _known(tx: ReadTransaction, name: str, sound: AbstractSet[int]) -> set[int]:
+def _reloaded(tx: ReadTransaction, name: str, sound: AbstractSet[int]) -> set[int]:
     """The numbers of the quarantined parts of a map whose rows, or whose events, were loaded again since: of several
     with the same events all but one, which is `sound` if one is.
     """
@@ -193,7 +193,7 @@ def _known(tx: ReadTransaction, name: str, sound: AbstractSet[int]) -> set[int]:
     again, brought = set[int](), set[str]()
     for part in sorted(quarantine, key=lambda part: part.number not in sound):
         events = None if part.queued is None else events_alone(tx, part.queued)
-        if series_of(name).known(tx, [part.part if events is None else events]) or events in brought:
+        if series_of(name).members(tx, [part.part if events is None else events]) or events in brought:
             again.add(part.number)
         if events is not None:
             brought.add(events)

@@ -127,13 +127,13 @@ def load_body(
     rows: dict[str, int] = {}
     definitions: dict[str, MapDefinition] = {}
     current = {
-        name: series_of(name).known(tx, [manifest.id for manifest in manifests if manifest.map == name])
+        name: series_of(name).members(tx, [manifest.id for manifest in manifests if manifest.map == name])
         for name in {manifest.map for manifest in manifests}
     }
     events = _events(tx, manifests, stream)
     for name, id_ in events.items():
         ids = {manifest.id for manifest in manifests if manifest.map == name}
-        current[name] = ids if series_of(name).known(tx, [id_]) else set()
+        current[name] = ids if series_of(name).members(tx, [id_]) else set()
     for manifest in manifests:
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
         if manifest.id in current[manifest.map]:

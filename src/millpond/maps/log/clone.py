@@ -308,7 +308,7 @@ def _read_ready(file: Path) -> Clone:
     try:
         return _READY.decode(file.read_bytes())
     except OtherFormat as error:
-        raise _other_format(file, error.found) from error
+        raise _other_format(file, error.format) from error
     except FormError as error:
         raise _unreadable(file, error) from error
 

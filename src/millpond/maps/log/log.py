@@ -66,7 +66,7 @@ class Change:
         Raises: `Corrupt` when they are not understood.
         """
         try:
-            return _known(_CHANGE.decode(row))
+            return _checked(_CHANGE.decode(row))
         except FormError as error:
             raise _unreadable(error) from error
 
@@ -74,7 +74,7 @@ class Change:
 _CHANGE = JsonForm(Change)
 
 
-def _known(change: Change) -> Change:
+def _checked(change: Change) -> Change:
     """A change of a kind that this version knows.
 
     Raises: `Corrupt` for another kind.
@@ -124,7 +124,7 @@ class Entry:
             sound = len(bytes.fromhex(entry.chain)) == 16
         except ValueError as error:
             raise _unreadable(error) from error
-        _known(entry.record.entry)
+        _checked(entry.record.entry)
         if not sound or entry.position < 1:
             raise Corrupt("an entry of the log is not understood", kind="log_entry", position=entry.position)
         return entry

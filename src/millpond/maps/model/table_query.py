@@ -71,7 +71,7 @@ _UNITS = {
     **{unit: f"1 {unit}" for unit in ("second", "minute", "hour", "day", "week", "month", "year")},
     "quarter": "3 months",
 }  # fmt: skip
-_KNOWN = (
+_AGGREGATES = (
     "count, count_if, sum, min, max, avg, arg_min, arg_max, approx_count_distinct, approx_quantile; what follows from "
     "these is a question to the map, in SQL"
 )
@@ -251,7 +251,7 @@ class _Parser:
         scalar, call = self._cast(item)
         function = call.get("function_name", "") if call["class"] == "FUNCTION" else ""
         if not self._is_aggregate(function) or call.get("is_operator"):
-            raise _refused("a column of a table is an aggregate, the key, or the time", f"known are {_KNOWN}",
+            raise _refused("a column of a table is an aggregate, the key, or the time", f"known are {_AGGREGATES}",
                            column=name, expression=self._text(item))  # fmt: skip
         if call["distinct"] or call["order_bys"]["orders"]:
             hint = "write approx_count_distinct(x)" if function == "count" else "leave DISTINCT and ORDER BY out"
@@ -299,7 +299,7 @@ class _Parser:
         self.measures.append(Measure(name, value, condition))
 
     def _no_rule(self, name: str, function: str) -> NoReturn:
-        raise _refused("an aggregate has no rule by which parts of it combine", f"known are {_KNOWN}", column=name,
+        raise _refused("an aggregate has no rule by which parts of it combine", f"known are {_AGGREGATES}", column=name,
                        aggregate=function)  # fmt: skip
 
     def _check_dated(self, name: str, by: str, instant: str | None) -> None:

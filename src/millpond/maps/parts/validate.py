@@ -68,7 +68,7 @@ def validate_part(file: Path, manifest: PartManifest, definition: MapDefinition)
     tables = row_tables(definition)
     checked = check_file(file, manifest.data_bytes, {table: table == HASHED for table in tables})
     _same(file, "tables", {table.name: table.rows for table in checked.tables}, manifest.tables)
-    content = _Found(definition, manifest)
+    content = _Content(definition, manifest)
     ordered = {table.name: table for table in checked.tables}
     for name in manifest.tables:
         content.read(file, checked, ordered[name])
@@ -129,7 +129,7 @@ def _check_manifest(file: Path, manifest: PartManifest, definition: MapDefinitio
 
 
 @dataclass(slots=True)
-class _Found:
+class _Content:
     """The facts that the rows of a part make."""
 
     definition: MapDefinition

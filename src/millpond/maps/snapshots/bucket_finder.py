@@ -30,9 +30,9 @@ from millpond.maps.search.group_table import COUNT
 from millpond.maps.search.kernels import find_groups
 from millpond.maps.search.partial import WHOLE
 from millpond.maps.search.run_values import Runs
-from millpond.maps.snapshots.finder import Finder, Found, KeyAddress, LayerParts, key_address
+from millpond.maps.snapshots.finder import Finder, KeyAddress, LayerParts, Matches, key_address
 
-__all__ = ("BucketFinder", "FoundRows", "finder_class")
+__all__ = ("BucketFinder", "MatchRows", "finder_class")
 
 _TOGETHER = 1 << 17
 """The questions in parts that are searched together: they take some memory for each of their layers."""
@@ -41,7 +41,7 @@ _AGAIN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRows(Found):
+class MatchRows(Matches):
     """Rows that combine to answers: `positions` number the answers to the questions of `order`, of so many, and `runs`
     of rows are theirs.
     """
@@ -52,14 +52,14 @@ class FoundRows(Found):
     def __len__(self) -> int:
         return self.questions
 
-    def without(self, there: Any) -> FoundRows:
+    def without(self, there: Any) -> MatchRows:
         """The same, without answers to questions that are not `there`; empty: all are."""
         if len(there):
             self.positions[~there[self.order]] = -1
         return self
 
     @classmethod
-    def joined(cls, pieces: Sequence[FoundRows], questions: int) -> FoundRows:
+    def joined(cls, pieces: Sequence[MatchRows], questions: int) -> MatchRows:
         """The rows of so many questions, of some at a time."""
         none = [np.zeros(0, np.int64)]
         before = itertools.accumulate((len(piece.runs.begins) for piece in pieces), initial=0)
@@ -91,11 +91,11 @@ class _Searched(NamedTuple):
 class BucketFinder(Finder):
     """Searches the groups of one snapshot of an aggregate."""
 
-    def search(self, keys: pa.Array, instants: I64) -> FoundRows:
+    def search(self, keys: pa.Array, instants: I64) -> MatchRows:
         """The rows of the bucket that holds each instant."""
         return self._runs(self._search(keys), *bucket_of(self._aggregation, instants))
 
-    def find_within(self, keys: pa.Array, spans: Spans) -> FoundRows:
+    def find_within(self, keys: pa.Array, spans: Spans) -> MatchRows:
         """The rows of the buckets in the span of each key.
 
         Raises: as `find` for keys outside of a subset.
@@ -104,7 +104,7 @@ class BucketFinder(Finder):
             self.bounds.check(self.definition, keys, spans.times[0], spans.there)
         return self._runs(self._search(keys), *spans.of(self._aggregation)).without(spans.there)
 
-    def find_within_parts(self, keys: pa.Array, spans: Spans, numbers: I64, parts: LayerParts) -> FoundRows:
+    def find_within_parts(self, keys: pa.Array, spans: Spans, numbers: I64, parts: LayerParts) -> MatchRows:
         """As `find_within`, in the layers of the part with the number of each question; nothing where that is -1."""
         since, until = _spans_in_parts(spans, numbers, parts)
         first = numbers[0] if len(numbers) else -1
@@ -113,7 +113,7 @@ class BucketFinder(Finder):
             searched = self._search(keys, parts.layers[part], parts.modes[part])
             return self._runs(searched, since, until).without(spans.there)
         pieces = [self._runs(searched, since, until) for searched in self._search_in_parts(keys, numbers, parts)]
-        return FoundRows.joined(pieces, len(keys)).without(spans.there)
+        return MatchRows.joined(pieces, len(keys)).without(spans.there)
 
     @property
     def _aggregation(self) -> Aggregation:
@@ -170,7 +170,7 @@ class BucketFinder(Finder):
             by_rows, places = np.arange(len(codes)), of_keys[codes]
         return _Searched(by_rows, places, groups)
 
-    def _runs(self, searched: _Searched, since: I64, until: I64) -> FoundRows:
+    def _runs(self, searched: _Searched, since: I64, until: I64) -> MatchRows:
         """The rows with `since` ≤ time < `until` of the groups of each question; one span for all or many."""
         count, step = len(searched.order), 0 if len(since) == 1 else 1
         since, until = (
@@ -181,7 +181,7 @@ class BucketFinder(Finder):
             self.groups.address, self._times("time"), searched.order, searched.places, searched.groups, since, until,
             step, starts, answered,
         )  # fmt: skip
-        return FoundRows(answered[:answers], np.arange(answers), count, Runs(begins, counts, starts[:answers]))
+        return MatchRows(answered[:answers], np.arange(answers), count, Runs(begins, counts, starts[:answers]))
 
     def _codes(self, keys: pa.Array) -> I64 | None:
         """The numbers of keys in their dictionary, where they come in its order; a share is asked for keys alone."""
@@ -193,13 +193,13 @@ class BucketFinder(Finder):
         return codes if len(codes) and bool((codes[1:] >= codes[:-1]).all()) else None
 
     def take(
-        self, matches: Found, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
+        self, matches: Matches, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
     ) -> pa.Array:  # fmt: skip
         """The value of what was found, or one field of it, combined.
 
         Raises: `Invalid`, kind `sum_overflow`.
         """
-        assert isinstance(matches, FoundRows) and name == "value", "an aggregate answers with its fields"
+        assert isinstance(matches, MatchRows) and name == "value", "an aggregate answers with its fields"
         computed = [field for field in self._aggregation.computed if not path or path[0] == field.name]
         needed = {*path, *(name for field in computed for name in field.of)}
         fields = [field for field in fields_of(self.definition) if not path or needed & {*field.stored}]
@@ -221,11 +221,11 @@ class BucketFinder(Finder):
         return pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind), mask=missing)
 
     def _combined(
-        self, fields: Sequence[Field], types: Mapping[str, pa.DataType], matches: FoundRows, bytes_max: int
+        self, fields: Sequence[Field], types: Mapping[str, pa.DataType], matches: MatchRows, bytes_max: int
     ) -> dict[str, pa.Array]:  # fmt: skip
         """The fields whose rule looks at rows one by one."""
         positions = matches.runs.rows
-        rows = Found(np.arange(len(positions)), positions)
+        rows = Matches(np.arange(len(positions)), positions)
         columns = {
             stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
             for field in fields for stored in field.stored

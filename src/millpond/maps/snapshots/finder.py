@@ -1,6 +1,6 @@
 """From keys to positions: the search of each kind of map over the groups of one snapshot.
 
-`Finder` holds what every search needs, worked out once per opened snapshot; `Found` is what a search answers with:
+`Finder` holds what every search needs, worked out once per opened snapshot; `Matches` is what a search answers with:
 opaque positions from which any number of value columns are taken.
 """
 
@@ -37,7 +37,7 @@ from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.memory_bound import memory_bound
 
-__all__ = ("Finder", "Found", "KeyAddress", "LayerParts", "key_address", "single_values")
+__all__ = ("Finder", "Matches", "KeyAddress", "LayerParts", "key_address", "single_values")
 
 KeyAddress = tuple[int, int, int, int, int]
 """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
@@ -72,7 +72,7 @@ class LayerParts:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Matches:
     """The places of the answers to one batch of keys; valid while its snapshot is open.
 
     `positions` are in the order of the search, `order` says which question each belongs to.
@@ -150,7 +150,7 @@ class Finder:
         self._check("rows")
         return self._open_sections(self.groups)
 
-    def find(self, keys: Any, at: Any, on_invalid: OnInvalid = "error") -> Found:
+    def find(self, keys: Any, at: Any, on_invalid: OnInvalid = "error") -> Matches:
         """The rows that answer.
 
         Raises: `Invalid` for keys or times that are not such, or not as many of the one as of the other.
@@ -165,7 +165,7 @@ class Finder:
             result.positions[~in_range[result.order]] = -1
         return result
 
-    def search(self, keys: pa.Array, instants: I64) -> Found:
+    def search(self, keys: pa.Array, instants: I64) -> Matches:
         """As `find`, of keys and instants that are in their form."""
         return self._find_keyed(keys, instants) if self.definition.kind.keyed else self._find_ranged(keys, instants)
 
@@ -177,7 +177,7 @@ class Finder:
 
     # -- keyed kinds ----------------------------------------------------------------------------------
 
-    def _find_keyed(self, keys: pa.Array, instants: I64) -> Found:
+    def _find_keyed(self, keys: pa.Array, instants: I64) -> Matches:
         # A dictionary may have keys that no row has; and of partial layers each row has its own best group.
         if (self.share is not None or self._modes is not None) and pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()
@@ -187,7 +187,7 @@ class Finder:
         self._rows(groups, instants)
         return groups
 
-    def _find_keys(self, keys: pa.Array, instants: I64 | None = None) -> Found:
+    def _find_keys(self, keys: pa.Array, instants: I64 | None = None) -> Matches:
         """The group of each key; in partial layers the row that answers at its instant."""
         hashes = self._hashes(keys)
         order, ordered = self._ordered(hashes, len(self.groups))
@@ -218,14 +218,14 @@ class Finder:
     def _layer_modes(self) -> I64:
         return np.full(len(self.groups.layers) - 1, WHOLE, np.int64) if self._modes is None else self._modes
 
-    def _find_hashed(self, keys: KeyAddress, instants: I64 | None, ordered: U64, order: I64) -> Found:
+    def _find_hashed(self, keys: KeyAddress, instants: I64 | None, ordered: U64, order: I64) -> Matches:
         directories = self._directories
         if self._modes is None or instants is None:
             groups = np.empty((1, len(order)), np.int64)
             lines, hides = directories.layers, np.ones(len(directories.layers), np.bool_)
             search = (ordered, order, keys, self._address, lines, hides)
             find_groups(*search, directories.slots, directories.filters, groups)
-            return Found(order, groups[0])
+            return Matches(order, groups[0])
         if (joined := self._joined(len(order))) is not None:
             return self._find_joined(joined, keys, instants, ordered, order)
         everything = np.array([[0, len(order), 0, len(directories.layers)]], np.int64)
@@ -250,18 +250,18 @@ class Finder:
                 self._joined_rows = JoinedRows.of(self.groups, self._directories, self._modes, times)
         return self._joined_rows
 
-    def _find_joined(self, joined: JoinedRows, keys: KeyAddress, instants: I64, ordered: U64, order: I64) -> Found:
+    def _find_joined(self, joined: JoinedRows, keys: KeyAddress, instants: I64, ordered: U64, order: I64) -> Matches:
         positions, oldest = np.empty(len(order), np.int64), self._directories.layers[-1]
         find_joined(
             ordered, order, keys, self._address, oldest, self._directories.slots[oldest[2] :], joined.keys,
             joined.slots, joined.bits, joined.rows, self._times("effective_time"), instants.ctypes.data,
             0 if len(instants) == 1 else 8, positions,
         )  # fmt: skip
-        return Found(order, positions)
+        return Matches(order, positions)
 
     def _find_in(
         self, keys: KeyAddress, instants: I64, ordered: U64, order: I64, stretches: I64, lines: I64, modes: I64
-    ) -> Found:  # fmt: skip
+    ) -> Matches:  # fmt: skip
         """The rows that answer in the layers of each stretch of the ordered keys; `lines` are those of directories."""
         times = [self._times(name) for name in row_times(self.definition.kind)]
         first, second = [*times, 0, 0][:2]
@@ -270,9 +270,9 @@ class Finder:
             ordered, order, keys, self._address, stretches, lines, modes, self._directories.slots,
             self._directories.filters, first, second, instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
         )  # fmt: skip
-        return Found(order, positions)
+        return Matches(order, positions)
 
-    def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> Found:
+    def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> Matches:
         """The rows that answer each key in the layers of the part with its number; none where that is -1.
 
         Keys are put in the order of the upper bits of their hashes, then of their parts: neighbours are searched in
@@ -311,15 +311,15 @@ class Finder:
                 shares=share.count, hint="open the share of the key, or the whole snapshot",
             )  # fmt: skip
 
-    def _groups_of_codes(self, keys: pa.Array) -> Found:
+    def _groups_of_codes(self, keys: pa.Array) -> Matches:
         """Each entry of the dictionary is searched once."""
         distinct = self._find_keys(keys.dictionary)
         of_code = np.full(len(distinct) + 1, -1, np.int64)
         of_code[distinct.order] = distinct.positions
         codes = keys.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()
-        return Found(np.arange(len(keys)), of_code[codes])
+        return Matches(np.arange(len(keys)), of_code[codes])
 
-    def _rows(self, result: Found, instants: I64) -> None:
+    def _rows(self, result: Matches, instants: I64) -> None:
         """From groups to rows, in place."""
         table, step = self._address, 0 if len(instants) == 1 else 8
         match self.definition.kind:
@@ -341,7 +341,7 @@ class Finder:
 
     # -- ranged kinds ---------------------------------------------------------------------------------
 
-    def _find_ranged(self, array: pa.Array, instants: I64) -> Found:
+    def _find_ranged(self, array: pa.Array, instants: I64) -> Matches:
         there = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else ()
         numbers = (array.fill_null(0) if array.null_count else array).to_numpy()
         sections, count = self._sections, len(numbers)
@@ -359,7 +359,7 @@ class Finder:
             find_ranges_as_of(table, chosen, order, instants.ctypes.data, step, positions)
         else:
             find_ranges(table, chosen, positions)
-        result = Found(order, positions)
+        result = Matches(order, positions)
         self._rows(result, instants)
         return result
 
@@ -376,7 +376,7 @@ class Finder:
     # -- answers --------------------------------------------------------------------------------------
 
     def take(
-        self, matches: Found, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
+        self, matches: Matches, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
     ) -> pa.Array:  # fmt: skip
         """The row column `name` (a field within it, along `path`) of what was found, as type `kind`."""
         return gather(self._column(name, kind, *path), matches.order, matches.positions, bytes_max)

@@ -263,7 +263,7 @@ class SnapshotManifest:
             form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, ROLLED_UP_FORMAT) from error
+            raise _other_format(error.format, ROLLED_UP_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",

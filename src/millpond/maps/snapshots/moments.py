@@ -25,7 +25,7 @@ from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.sections import OpenSections
 from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
-from millpond.maps.snapshots.finder import Found, LayerParts
+from millpond.maps.snapshots.finder import LayerParts, Matches
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest, known_as
 from millpond.maps.snapshots.partition_filter import HashShare
@@ -74,7 +74,7 @@ class Moments:
         """
         return answers(self._all, self._find(numbers, keys, at, on_invalid, buckets or Buckets()), bytes_max)
 
-    def _find(self, numbers: I64, keys: Any, at: Any, on_invalid: OnInvalid, buckets: Buckets) -> Found:
+    def _find(self, numbers: I64, keys: Any, at: Any, on_invalid: OnInvalid, buckets: Buckets) -> Matches:
         check_on_invalid(on_invalid)
         array = keys_of(self.definition, keys, on_invalid)
         if isinstance(self._all, BucketFinder):
@@ -87,7 +87,7 @@ class Moments:
             result.positions[~in_range[result.order]] = -1
         return result
 
-    def _find_ranged(self, array: pa.Array, instants: I64, numbers: I64, _: LayerParts) -> Found:
+    def _find_ranged(self, array: pa.Array, instants: I64, numbers: I64, _: LayerParts) -> Matches:
         order = np.argsort(numbers.astype(np.int16) if len(self._ranged) < 1 << 15 else numbers, kind="stable")
         array = array.take(pa.array(order))
         one_instant = len(instants) == 1
@@ -100,7 +100,7 @@ class Moments:
             result = self._ranged[number].search(array.slice(start, stop - start), times)
             positions[start:stop] = result.positions
             order[start:stop] = order[start:stop][result.order]
-        return Found(order, positions)
+        return Matches(order, positions)
 
 
 def _shown(layer: Layer) -> tuple[str, str]:

@@ -92,10 +92,10 @@ def read_head(place: ObjectStore) -> tuple[Head, str] | None:
     try:
         return _HEAD.decode(held.data.to_pybytes()), held.tag
     except FormError as error:
-        if isinstance(error, OtherFormat) and error.found is not None:
+        if isinstance(error, OtherFormat) and error.format is not None:
             raise Invalid(
                 "the head of published snapshots has a format this version does not know", kind="snapshot_format",
-                found=error.found, known=FORMAT, where=place.where,
+                found=error.format, known=FORMAT, where=place.where,
                 hint="read it with the version that wrote it, or a newer one",
             ) from error  # fmt: skip
         raise Corrupt(

@@ -37,8 +37,8 @@ from millpond.maps.model.one_value import NULL, python_value
 from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.groups import Groups
-from millpond.maps.snapshots.bucket_finder import BucketFinder, FoundRows, finder_class
-from millpond.maps.snapshots.finder import Finder, Found
+from millpond.maps.snapshots.bucket_finder import BucketFinder, MatchRows, finder_class
+from millpond.maps.snapshots.finder import Finder, Matches
 from millpond.maps.snapshots.freeze import SnapshotManifest, open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.manifest import known_as
@@ -56,7 +56,7 @@ def answer_type(definition: MapDefinition) -> pa.DataType:
     return pa.string() if definition.value is None else value_arrow(definition.shown)
 
 
-def answers(finder: Finder, matches: Found, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
+def answers(finder: Finder, matches: Matches, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
     """The answers of what was found, as `lookup` gives them."""
     definition = finder.definition
     kind = answer_type(definition)
@@ -235,7 +235,7 @@ class Snapshot(Closing):
     def find(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", between: Between | None = None,
         resolution: str | None = None, window: str | None = None,
-    ) -> Found:  # fmt: skip
+    ) -> Matches:  # fmt: skip
         """The places of the answers, for `take`, which reads all of an answer or one field.
 
         Raises: as `lookup`.
@@ -249,13 +249,13 @@ class Snapshot(Closing):
         array = keys_of(self.definition, keys, on_invalid)
         return finder.find_within(array, buckets.spans(self.definition, at, len(array), on_invalid))
 
-    def take(self, matches: Found, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
+    def take(self, matches: Matches, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
         """The answers, or one field of answers that are structs.
 
         Raises: `Closed`; `Invalid`, kind `value_field_unknown`, for a field that the answers do not have.
         """
         finder = self._open_finder()
-        need_type("matches", matches, FoundRows if isinstance(finder, BucketFinder) else Found)
+        need_type("matches", matches, MatchRows if isinstance(finder, BucketFinder) else Matches)
         need_type("field", field, str, NoneType)
         need_type("bytes_max", bytes_max, Integral)
         if field is None:

@@ -235,7 +235,7 @@ def _read(place: ObjectStore, name: str) -> Backup:
     except OtherFormat as error:
         raise Invalid(
             "the backup has a format this version does not know", kind="backup_format", object=name,
-            found=error.found, known=BACKUP_FORMAT, hint="restore it with the version of Millpond that wrote it",
+            found=error.format, known=BACKUP_FORMAT, hint="restore it with the version of Millpond that wrote it",
         ) from error  # fmt: skip
     except FormError as error:
         raise Corrupt(

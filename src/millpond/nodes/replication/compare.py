@@ -29,7 +29,7 @@ class Comparing:
 
     def __init__(self, pond: Pond, follower: Follower, local_peer: LocalPeer, clock: Clock) -> None:
         self._pond, self._follower, self._local_peer, self._clock = pond, follower, local_peer, clock
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
         self._equal_at: tuple[int, str] | None = None
         self.differing: tuple[Finding, ...] = ()
 
@@ -49,7 +49,7 @@ class Comparing:
 
         Raises: `Unavailable` when the primary cannot be reached, or this node cannot come up to it.
         """
-        with self._one:
+        with self._lock:
             at = self._pond.log.position()
             if at == self._equal_at:
                 return None

@@ -93,7 +93,7 @@ class FileCopies:
                 raise NotFound("the map has no rows yet", kind="shard_empty", map=name)
             stat = (env.path / "data.mdb").stat()
             state = (name, stat.st_dev, stat.st_ino, view.version)
-            copy = self._known(state) or self._taken(lambda file: _copy(env, view.tx, file), state)
+            copy = self._copy_of(state) or self._taken(lambda file: _copy(env, view.tx, file), state)
             position = max(applied, view.number("position"))
             headers = {"Shard-Position": str(position), "Shard-Rows": str(view.row_count())}
             return self._keep(replace(copy, position=position, headers=headers), state)
@@ -164,7 +164,7 @@ class FileCopies:
                 objects, id_, _ = self._pins.pop()
                 unpin(objects, id_, self._holder)
 
-    def _known(self, state: tuple[object, ...]) -> Copy | None:
+    def _copy_of(self, state: tuple[object, ...]) -> Copy | None:
         with self._lock:
             return next((copy.copy for copy in self._cached.values() if copy.state == state), None)
 

@@ -165,15 +165,15 @@ def _markers(piece: Slice | None) -> list[pb.Marker]:
 
 def _get_job_set_events(call: Call[Means], request: pb.JobSetRequest) -> AsyncGenerator[list[bytes], None]:
     stream = StreamName(request.queue, request.id)
-    return _found(call, JobSetQuery(stream, request.from_message_id, request.watch, request.errorIfMissing))
+    return _groups(call, JobSetQuery(stream, request.from_message_id, request.watch, request.errorIfMissing))
 
 
 def _watch(call: Call[Means], request: pb.WatchRequest) -> AsyncGenerator[list[bytes], None]:
     stream = StreamName(request.queue, request.job_set_id)
-    return _found(call, JobSetQuery(stream, request.from_id, watch=True, error_if_missing=True))
+    return _groups(call, JobSetQuery(stream, request.from_id, watch=True, error_if_missing=True))
 
 
-async def _found(call: Call[Means], query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
+async def _groups(call: Call[Means], query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
     place = await find_place(call.service, call.caller, query)
     forms = _ALL if call.metadata.get(WATCH_KEY) == WATCH_ALL else _PLAIN
     async with aclosing(messages(call.service, place, forms, watch=query.watch)) as groups:

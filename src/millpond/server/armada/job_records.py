@@ -72,7 +72,7 @@ class JobRecord:
     after: int = 0
 
     @property
-    def known(self) -> bool:
+    def is_seen(self) -> bool:
         """False while no event of the job was seen."""
         return bool(self.details.job_id)
 
@@ -206,7 +206,7 @@ class JobRecords:
         self._read_on(stream, {job_id: record for job_id, record in records.items() if not record.ended}, room)
         for job_id, record in records.items():
             self._held.put(job_id, record)
-        return {job_id: record for job_id, record in records.items() if record.known}
+        return {job_id: record for job_id, record in records.items() if record.is_seen}
 
     def _read_on(self, stream: StreamName, records: Mapping[str, JobRecord], room: _Room) -> None:
         after = min((record.after for record in records.values()), default=None)

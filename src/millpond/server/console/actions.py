@@ -179,7 +179,7 @@ def answer_of(made: str | Response) -> Response:
 def secret_of(request: Request) -> str:
     """The secret of the forms that the caller of a request gets."""
     node: Node = request.app.state.node
-    token = bearer_of(request) or request.cookies.get(COOKIE, "") if node.tokens.wanted() else ""
+    token = bearer_of(request) or request.cookies.get(COOKIE, "") if node.tokens.required() else ""
     user = request.scope.get(PROXIED)
     drawn: str = request.app.state.form_key
     key = token or drawn if user is None else f"{drawn} {user}"

@@ -30,7 +30,7 @@ def routes(node: Node) -> Routes:
     def show(request: Request, next: str = "/", ticket: str = "") -> Response:
         """With a `ticket`, which counts once, sign in at once: `millpond console` opens this."""
         token = request.app.state.tickets.pop(ticket, None)
-        if token is not None or not node.tokens.wanted():
+        if token is not None or not node.tokens.required():
             return _signed_in(request, node, token or "", next)
         return answered(request, "sign-in", {"error": None, "next": _own(next)})
 
@@ -66,7 +66,7 @@ def _signed_in(request: Request, node: Node, token: str, target: str) -> Respons
     except Denied as error:
         return answered(request, "sign-in", {"error": error.message, "next": _own(target)}, status=401)
     response = RedirectResponse(_own(target), 303, {"Cache-Control": "no-store"})
-    if node.tokens.wanted():
+    if node.tokens.required():
         secure = request.url.scheme == "https"
         response.set_cookie(
             COOKIE, token, max_age=30 * _DAY_SECONDS, path="/", httponly=True, samesite="lax", secure=secure

@@ -73,7 +73,7 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
     """
     node: Node = request.app.state.node
     if needs.right is None:
-        signed = needs.work is not Work.ADMINISTRATION and node.tokens.wanted()
+        signed = needs.work is not Work.ADMINISTRATION and node.tokens.required()
         put_caller(request, NOBODY if signed else ANYBODY)
         return
     caller = _caller(request, node)
@@ -96,7 +96,7 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
 
 def _caller(request: Request, node: Node) -> Caller:
     scheme, credentials = _authorization(request)
-    if scheme.lower() == "bearer" and node.tokens.wanted():
+    if scheme.lower() == "bearer" and node.tokens.required():
         return _bearer(node, credentials)
     access_key, secret = pair_in(scheme, credentials) or (None, "")
     return node.tokens.caller_of_pair(access_key, secret)

@@ -14,7 +14,7 @@ __all__ = ("parse_range",)
 
 _FORM = r"^bytes=((\d*-\d*,? ?)+)$"
 _RANGES = re.compile(r"bytes=[0-9, -]*-[0-9, -]*", re.ASCII)
-_ONE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
+_SINGLE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})", re.ASCII)
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
@@ -28,7 +28,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
         raise ApiError(
             400, f'parameter "Range" in header has an error: string doesn\'t match the regular expression "{_FORM}"'
         )
-    match = _ONE.fullmatch(header)
+    match = _SINGLE.fullmatch(header)
     if match is None or not (match[1] or match[2]):
         raise ApiError(416, "Requested Range Not Satisfiable")  # several, or one that names no byte
     if match[1]:

@@ -64,7 +64,7 @@ def routes(node: Node) -> Routes:
             caller = node.tokens.caller(secret)
         except Denied as error:
             return _refused(401, "invalid_client", error.message)
-        if node.tokens.wanted() and caller.name != name:
+        if node.tokens.required() and caller.name != name:
             return _refused(401, "invalid_client", "the client's id is the name of its token")
         granted = AccessToken(access_token=secret or "none", expires_in=VALID_SECONDS)
         return Response(to_json(granted), media_type="application/json", headers=_HEADERS)

@@ -370,7 +370,7 @@ def _caller_in(node: Node, authorization: str) -> Caller:
     scheme, space, credentials = authorization.partition(" ")
     if not space:
         return node.tokens.caller(scheme or None)
-    if scheme.lower() != "basic" or not node.tokens.wanted():
+    if scheme.lower() != "basic" or not node.tokens.required():
         return node.tokens.caller(credentials if scheme.lower() == "bearer" else None)
     name, token = pair_in(scheme, credentials) or ("", "")
     caller = node.tokens.caller(token)

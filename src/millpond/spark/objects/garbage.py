@@ -48,7 +48,7 @@ PIECES_MAX = 64
 NAMES_A_BLOCK = 1_000
 NAMES_SHOWN = 1_000
 _Hashes: TypeAlias = "npt.NDArray[np.uint64]"
-_HASH, _FOUND = "hash long", "name string, size long, hash long"
+_HASH, _FILES = "hash long", "name string, size long, hash long"
 
 
 def collect_garbage(
@@ -118,7 +118,7 @@ class _SparkWork:
         if not folders:
             return
         listed = self._session.createDataFrame(folders, "folder string").repartition(len(folders))
-        unreferenced = listed.mapInArrow(_old_names(data, before, uploads), _FOUND)
+        unreferenced = listed.mapInArrow(_old_names(data, before, uploads), _FILES)
         here = pa.table({"hash": np.unique(np.concatenate(self._here)).view(np.int64)})
         needed = self._session.createDataFrame(here.to_pandas(), _HASH)
         for frame in self._needed:

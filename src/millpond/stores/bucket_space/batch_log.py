@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from millpond.stores.objects import ObjectInfo
     from millpond.stores.objects.protocol import TaggedObject
 
-__all__ = ("BatchLog", "Found", "LogObjects", "batch_name", "later")
+__all__ = ("BatchLog", "Content", "LogObjects", "batch_name", "later")
 
 T = TypeVar("T")
 
-Found: TypeAlias = tuple[Batch, bytes] | Trimmed
+Content: TypeAlias = tuple[Batch, bytes] | Trimmed
 """The content of a number: a batch with its chain, or a mark."""
 SETTLE_SECONDS = 30.0
 """The time for which a put whose answer was lost is settled, before its writer gets `Uncertain`."""
@@ -95,7 +95,7 @@ class BatchLog:
         self._objects, self._clock = objects, clock
         self._never = threading.Event()
 
-    def read(self, number: int) -> Found | None:
+    def read(self, number: int) -> Content | None:
         """The content of a number; None when nothing has it.
 
         Raises: `Corrupt`, `Invalid`, naming the object; `Denied`, `Unavailable`.
@@ -109,24 +109,24 @@ class BatchLog:
             return None
         return decode_batch(number, data, name, self._objects.where)
 
-    def read_surely(self, number: int) -> Found:
+    def read_surely(self, number: int) -> Content:
         """The content of a number that a listing showed; a server may know of it a moment later.
 
         Raises: `Corrupt` when nothing is; as `read`.
         """
-        content: Found | None = later(lambda: self.read(number), self._clock)
+        content: Content | None = later(lambda: self.read(number), self._clock)
         if content is None:
             raise damaged(batch_name(number), self._objects.where, "it is gone, and a later one is there")
         return content
 
-    def read_many(self, numbers: Sequence[int]) -> list[Found | None]:
+    def read_many(self, numbers: Sequence[int]) -> list[Content | None]:
         """The contents of several numbers, fetched side by side.
 
         Raises: as `read`.
         """
         return list(bring(self.read, numbers, min(FETCHES_MAX, len(numbers))))
 
-    def read_listed(self, first: int, last: int) -> Iterator[Found]:
+    def read_listed(self, first: int, last: int) -> Iterator[Content]:
         """The contents of the numbers from one to another, which a listing showed.
 
         Raises: as `read_surely`.
@@ -147,7 +147,7 @@ class BatchLog:
             last = max(last, int(named.name.removeprefix("log/")))
         return last
 
-    def put(self, batch: Batch) -> Found:
+    def put(self, batch: Batch) -> Content:
         """The content of the number of a batch afterwards: this batch, or the one that another put first.
 
         Raises: `Uncertain` when that cannot be learnt; `Denied`, and `NotFound` for the bucket: nothing was put.

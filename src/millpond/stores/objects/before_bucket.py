@@ -43,7 +43,7 @@ from millpond.stores.objects.protocol import ObjectInfo, Objects, check_name
 from millpond.stores.verified import verify_once
 
 __all__ = (
-    "FolderBeforeBucket", "KnownObjects", "begin_after", "drop_copies", "fetch_parts", "forget_copies", "hold_read",
+    "FolderBeforeBucket", "ObjectPresence", "begin_after", "drop_copies", "fetch_parts", "forget_copies", "hold_read",
     "is_whole", "originals", "put_with_copy", "read_once", "uncopied",
 )  # fmt: skip
 
@@ -52,7 +52,7 @@ T = TypeVar("T")
 READ_BYTES_MAX = 16 << 20
 """The bytes of the objects whose content is held as values, for each map."""
 _PURGED = "purged"
-KNOWN_MAX = 100_000
+PRESENCE_MAX = 100_000
 """The objects that are known to be in the bucket; of others that are written again, each costs a request."""
 
 
@@ -89,7 +89,7 @@ def hold_read(objects: object, name: str, content: object, size: int) -> None:
 def is_whole(objects: Objects, name: str, size: int) -> bool:
     """True when an object whose name stands for its content is there, and need not be put again."""
     if isinstance(objects, FolderBeforeBucket):
-        return name in objects.known  # to look would be as dear as to put it again
+        return name in objects.presence  # to look would be as dear as to put it again
     # One of another size was cut short, or is another version's.
     try:
         return objects.size(name) == size
@@ -120,13 +120,13 @@ def fetch_parts(objects: Objects, name: str, parts: Sequence[Part]) -> Callable[
     return lambda: data
 
 
-class KnownObjects:
+class ObjectPresence:
     """The objects of a bucket that were put or seen in the term of now, which is a number of the caller's."""
 
     def __init__(self, bucket: Objects, copy_of: Callable[[str], pa.Buffer | None]) -> None:
         """`copy_of` has the copy of an object, in the form of a bucket."""
         self._bucket, self._copy_of = bucket, copy_of
-        self._term, self._terms = 0, Cache[str, int](KNOWN_MAX)
+        self._term, self._terms = 0, Cache[str, int](PRESENCE_MAX)
 
     def __contains__(self, name: str) -> bool:
         return self._terms.get(name) == self._term
@@ -216,7 +216,7 @@ class FolderBeforeBucket(FolderObjects):
     ) -> None:  # fmt: skip
         super().__init__(where)
         self.bucket, self.copies, self._elsewhere = bucket, copies, elsewhere
-        self.known = KnownObjects(bucket, self._to_put)
+        self.presence = ObjectPresence(bucket, self._to_put)
         self.read: Cache[str, Any] = Cache(READ_BYTES_MAX, itemgetter(1))
         self.blocks = PartCopies(bucket, copies, self.root)
         self.purge = 0
@@ -240,7 +240,7 @@ class FolderBeforeBucket(FolderObjects):
         if self._is_own(name):
             super().put(name, data)
             return
-        with self.known.putting(name):
+        with self.presence.putting(name):
             self.bucket.put(name, data)
         if self.copied:
             held = self.copies.in_form(pa.py_buffer(data), name, blocks=False) if here is None else here()

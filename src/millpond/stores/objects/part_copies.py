@@ -73,14 +73,14 @@ class _Place(NamedTuple):
 class Part(NamedTuple):
     """The bytes `[start, stop)` of an object, and their XXH3-128.
 
-    `form` gives them that of a copy. One that is not `wanted` is fetched with others that are, and not given.
+    `form` gives them that of a copy. One that is not `is_answer` is fetched with others that are, and not given.
     """
 
     start: int
     stop: int
     checksum: bytes
     form: Callable[[pa.Buffer], pa.Buffer] | None = None
-    wanted: bool = True
+    is_answer: bool = True
 
     @property
     def size(self) -> int:
@@ -129,11 +129,11 @@ class PartCopies:
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
         """
-        if any(part.key not in self._places for part in parts if part.wanted):
+        if any(part.key not in self._places for part in parts if part.is_answer):
             with self._lock:
                 self._look()
         held = self._held(parts)
-        missing = [number for number, data in enumerate(held) if data is None and parts[number].wanted]
+        missing = [number for number, data in enumerate(held) if data is None and parts[number].is_answer]
         if not missing:
             return lambda: held
         span = slice(missing[0], missing[-1] + 1)
@@ -142,18 +142,18 @@ class PartCopies:
     def _copied(self, parts: Sequence[Part], held: PartsRead, span: slice, fetched: PartsRead) -> PartsRead:
         self._keep([
             (part, pa.py_buffer(data)) for part, there, data in zip(parts[span], held[span], fetched, strict=True)
-            if data is not None and there is None and (part.wanted or part.key not in self._places)
+            if data is not None and there is None and (part.is_answer or part.key not in self._places)
         ])  # fmt: skip
         # Mapped, they take no memory that the system cannot have back. Without room there is what was fetched.
         mapped = self._held(parts[span])
         held[span] = [there or copy or data for there, copy, data in zip(held[span], mapped, fetched, strict=True)]
-        return [data if part.wanted else None for part, data in zip(parts, held, strict=True)]
+        return [data if part.is_answer else None for part, data in zip(parts, held, strict=True)]
 
     def _held(self, parts: Sequence[Part]) -> PartsRead:
         """The copies of parts, mapped; None where there is none."""
         held: PartsRead = [None] * len(parts)
         places = {number: place for number, part in enumerate(parts)
-                  if part.wanted and (place := self._places.get(part.key)) is not None}  # fmt: skip
+                  if part.is_answer and (place := self._places.get(part.key)) is not None}  # fmt: skip
         for segment in {place.segment for place in places.values()}:
             those = {number: place for number, place in places.items() if place.segment == segment}
             for number, copy in zip(those, self._mapped(segment, list(those.values())), strict=True):
@@ -224,7 +224,7 @@ class PartCopies:
         Those of one request are written together: to open a segment takes longer than to write a small one.
         """
         with UNPACKING:
-            data = [part.form(data) if part.wanted and part.form is not None else data for part, data in fetched]
+            data = [part.form(data) if part.is_answer and part.form is not None else data for part, data in fetched]
         together, size = list[_Copied](), 0
         for (part, _), copy in zip(fetched, [memoryview(copied) for copied in data], strict=True):
             record = _Copied(part.key, copy, _checksum(copy), _ALIGNED + _filled_up(copy.nbytes))

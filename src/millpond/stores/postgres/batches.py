@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from millpond.errors import Corrupt
 from millpond.kernel.keys import KeyRange
-from millpond.stores.bucket_space.batch_log import BatchLog, Found, batch_name
+from millpond.stores.bucket_space.batch_log import BatchLog, Content, batch_name
 from millpond.stores.bucket_space.forms import Trimmed, decode_batch
 from millpond.stores.objects.memory import content_tag
 from millpond.stores.objects.protocol import ObjectInfo, TaggedObject, changed, not_found
@@ -130,7 +130,7 @@ class DatabaseLog(BatchLog):
         super().__init__(objects, clock)
         self._rows = objects
 
-    def read_many(self, numbers: Sequence[int]) -> list[Found | None]:
+    def read_many(self, numbers: Sequence[int]) -> list[Content | None]:
         names = [batch_name(number) for number in numbers]
         return [
             None if data is None else decode_batch(number, data, name, self._rows.where)

@@ -33,7 +33,7 @@ CONNECT_SECONDS = 10
 SILENCE_SECONDS = 30
 """For how long sent bytes may stay unconfirmed by the server's machine before the connection counts as lost."""
 
-_FOUND = "SELECT to_regclass('millpond_space')"
+_TABLE_NAME = "SELECT to_regclass('millpond_space')"
 _TABLE = """
     BEGIN;
     SELECT pg_advisory_xact_lock(7813298467);  -- of two that create it at once, one would fail
@@ -65,7 +65,7 @@ class Sessions:
         self._closed = False
         first = self.take()
         try:
-            if first.execute(_FOUND).fetchone() == (None,):
+            if first.execute(_TABLE_NAME).fetchone() == (None,):
                 first.execute(_TABLE, prepare=False)
         except psycopg.Error as error:
             first.close()

@@ -105,12 +105,12 @@ class _Tokens:
 
     def __init__(self, tx: ReadTransaction) -> None:
         self._tx = tx
-        self._known: dict[_Place, Prefix | MillpondError] = {}
+        self._prefixes: dict[_Place, Prefix | MillpondError] = {}
 
     def of(self, entry: StagedEntry) -> Prefix | MillpondError:
         """The token that an entry goes to, or the reason why its branch does not take it."""
         place = entry.place
-        prefix = self._known.get(place)
+        prefix = self._prefixes.get(place)
         if prefix is None:
             try:
                 record = writable_branch(entry.context, self._tx, entry.branch, force=entry.force)
@@ -118,7 +118,7 @@ class _Tokens:
                 prefix = error
             else:
                 prefix = STAGED[record.staging_token]
-            self._known[place] = prefix
+            self._prefixes[place] = prefix
         return prefix
 
 

@@ -79,7 +79,7 @@ class Below:
 
     context: RepositoryContext
     paths: Sequence[str]
-    found: dict[str, dict[str, Entry | None]] = field(default_factory=dict)
+    entries: dict[str, dict[str, Entry | None]] = field(default_factory=dict)
     shows: dict[str, list[int]] = field(default_factory=dict)
 
     def read(self, more: _MoreFiles) -> None:
@@ -87,7 +87,7 @@ class Below:
         if more.presence:
             self.shows[more.index] = find_presence(self.context, more.index, self.paths)
         else:
-            self.found[more.index] = find_rows(self.context, more.index, self.paths)
+            self.entries[more.index] = find_rows(self.context, more.index, self.paths)
 
     def presence(self, index: str) -> list[int]:
         """Of each path 1 when an index shows it, 0 when it has a tombstone there, -1 when it has nothing."""
@@ -97,9 +97,9 @@ class Below:
 
     def at(self, index: str) -> dict[str, Entry | None]:
         """The entries of an index at the paths."""
-        if index not in self.found:
+        if index not in self.entries:
             raise _MoreFiles(index)
-        return self.found[index]
+        return self.entries[index]
 
 
 def write_below(context: RepositoryContext, below: Below, change: Callable[[Transaction], T]) -> T:

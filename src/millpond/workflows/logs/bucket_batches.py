@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, NotFound
 from millpond.kernel.steps import step
-from millpond.stores.bucket_space.batch_log import BatchLog, Found, batch_name
+from millpond.stores.bucket_space.batch_log import BatchLog, Content, batch_name
 from millpond.stores.bucket_space.forms import CHAIN_BYTES, NO_CHAIN, Batch, Trimmed, damaged, framed, unframed
 from millpond.workflows.logs.protocol import Entry, trimmed
 
@@ -318,7 +318,7 @@ class PartitionBatches:
             self._recent_bytes, self._tail = 0, tail
             self._lock.notify_all()
 
-    def _entries(self, content: Found) -> tuple[Entry, ...]:
+    def _entries(self, content: Content) -> tuple[Entry, ...]:
         """The entries of a batch.
 
         Raises: `NotFound`, kind `log_trimmed`; `Corrupt` for a batch without.

@@ -113,7 +113,7 @@ def _submit_dump(call: Call) -> Started:
 
 @routes.get(f"{REPOSITORY}/dump", administer())
 def _get_dump_status(call: Call, task_id: Text) -> DumpTask:
-    id_ = _known(call, task_id)
+    id_ = _dump_id(call, task_id)
     return DumpTask(id_, done=True, update_time=_now(call), refs=_refs(id_))
 
 
@@ -130,20 +130,20 @@ def _submit_restore(call: Call, refs: RefsRestore) -> Started:
 
 @routes.get(f"{REPOSITORY}/restore", administer())
 def _get_restore_status(call: Call, task_id: Text) -> Task:
-    return Task(_known(call, task_id), done=True, update_time=_now(call))
+    return Task(_dump_id(call, task_id), done=True, update_time=_now(call))
 
 
 def _restore_stored(call: Call, refs: RefsRestore) -> str:
     ids = {refs.commits_meta_range_id, refs.tags_meta_range_id, refs.branches_meta_range_id}
     if len(ids) > 1:
         raise ApiError(400, "commits, tags and branches are not of one dump: validation error")
-    id_ = _known(call, ids.pop())
+    id_ = _dump_id(call, ids.pop())
     lines = object_chunks(call.repository.context.ranges.inner, dump_name(id_))
     _restored(call, lines, force=refs.force)
     return id_
 
 
-def _known(call: Call, id_: str) -> str:
+def _dump_id(call: Call, id_: str) -> str:
     """The id of a dump that is stored in the repository's namespace.
 
     Raises: `NotFound`.

@@ -15,12 +15,12 @@ from millpond.workflows.engine import run_id
 from millpond.workflows.engine.attempts import OPEN
 from millpond.workflows.engine.halting import is_halted_by_hand
 
-__all__ = ("Wanted", "wanted")
+__all__ = ("Demand", "demand_for")
 
 _CALL_SECONDS = 2.0
 
 
-class Wanted(Enum):
+class Demand(Enum):
     """`ELSEWHERE`: a later attempt at the task has begun. `UNKNOWN`: the server does not answer."""
 
     YES = "yes"
@@ -29,7 +29,7 @@ class Wanted(Enum):
     UNKNOWN = "unknown"
 
 
-def wanted(watched: Mapping[str, Any]) -> Wanted:
+def demand_for(watched: Mapping[str, Any]) -> Demand:
     """The word of the server about an attempt, whose worker is gone, and which the next attempt may take over."""
     run = run_id(watched["run"])
     try:
@@ -37,11 +37,11 @@ def wanted(watched: Mapping[str, Any]) -> Wanted:
         task = stub.GetTaskRun(TaskRunId(wf_run_id=run, task_guid=watched["task"]), timeout=_CALL_SECONDS)
         row = stub.GetWfRun(run, timeout=_CALL_SECONDS)
     except grpc.RpcError as error:
-        return Wanted.NO if error.code() == grpc.StatusCode.NOT_FOUND else Wanted.UNKNOWN
+        return Demand.NO if error.code() == grpc.StatusCode.NOT_FOUND else Demand.UNKNOWN
     if task.status not in OPEN or is_halted_by_hand(row, watched["thread"]):
-        return Wanted.NO
+        return Demand.NO
     later = len(task.attempts) - 1 > watched["attempt"] and task.status == TaskStatus.TASK_RUNNING
-    return Wanted.ELSEWHERE if later else Wanted.YES
+    return Demand.ELSEWHERE if later else Demand.YES
 
 
 @cache
