@@ -38,7 +38,7 @@ from _results import Run, program_version, version
 from _servers import redis_server
 from millpond import spark as mp
 from millpond.kernel import steps
-from millpond.spark.places import FolderPlace, Rights
+from millpond.spark.locations import Rights, SparkFolder
 from millpond.spark.sources import MapSource
 from tests.harness.cluster import Cluster, free_port
 
@@ -77,7 +77,7 @@ def timed_source(ends: Path) -> type[MapSource]:
     """The data source, whose workers note when the tasks of an epoch are done."""
 
     class Timed(MapSource):
-        default = FolderPlace("")
+        default = SparkFolder("")
         rights = Rights()
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - Spark's name

@@ -28,8 +28,8 @@ from millpond.maps.faces import PondFace
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import (
     POND_FORMAT,
-    FolderPlace,
-    PondPlace,
+    StorageFolder,
+    StorageLocation,
     holds_something,
     host_name,
     is_alive,
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from millpond.reports.open_jobs import OpenJobs
     from millpond.reports.reporter import Reporter
     from millpond.tables.run_list import Runs
-    from millpond.versions.place import VersionsPlace
+    from millpond.versions.location import VersionsLocation
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
 
@@ -84,7 +84,7 @@ REPORTS = "MILLPOND_EVENTS_REPORTS"
 def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
     maps_part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
-    versions: VersionsPlace | None = None, events_store: str = "", events_reports: bool | str | None = None,
+    versions: VersionsLocation | None = None, events_store: str = "", events_reports: bool | str | None = None,
     maps_memory_max: int | str | None = None, maps_history: str | int | None = None, maps_store: str | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
@@ -105,9 +105,9 @@ def open_pond(
     """
     retention = Retention.of(maps_part_retention, maps_history)
     if versions is None and (versions_space or versions_objects):
-        from millpond.versions.place import VersionsPlace
+        from millpond.versions.location import VersionsLocation
 
-        versions = VersionsPlace(versions_space, versions_objects)
+        versions = VersionsLocation(versions_space, versions_objects)
     if re.match(r"[A-Za-z0-9+]+:/", os.fspath(folder)):
         raise Invalid("an address is no folder", kind="pond_folder", folder=folder,
                       hint="a pond in a bucket is opened by millpond.open(…), and by commands for maps")  # fmt: skip
@@ -147,26 +147,26 @@ class Pond(PondFace, RefsFace):
 
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention: Retention = AS_BEFORE,
-        open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
-        events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str | None = None,
-        place: PondPlace | None = None,
+        open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsLocation | None = None,
+        events_store: str = "", events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str | None = None,
+        location: StorageLocation | None = None,
     ) -> None:  # fmt: skip
         begin_tracing(tracing_target())
         self.folder = folder
         self.clock = clock
-        self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
+        self._versions_location, self._events_store, self._reported = versions, events_store, events_reports
         self._versions, self._store = ExitStack(), preferred_store(store)
-        self.place = place or FolderPlace(folder, open_space)
+        self.location = location or StorageFolder(folder, open_space)
         self.tell_alerts: Callable[[], None] = self._tell_alerts
-        stored_format = self.place.check(create=create)
+        stored_format = self.location.check(create=create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
-            self._serving = OwnerLock(folder, may_go=not isinstance(self.place, FolderPlace))
+            self._serving = OwnerLock(folder, may_go=not isinstance(self.location, StorageFolder))
             opened.callback(self._serving.close)
             if serve:
-                self.place.serve(self._serving)
+                self.location.serve(self._serving)
             self.own_folder = self._serving.file.parent
-            self.space = self.place.open_space()
+            self.space = self.location.open_space()
             opened.callback(self.space.close)
             if stored_format != POND_FORMAT:
                 with self._serving.writing():
@@ -176,8 +176,8 @@ class Pond(PondFace, RefsFace):
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
                 let_go=self._let_go, shared_layers=self._shared_layers,
-                open_files=self.place.open_files, tell_alerts=lambda: self.tell_alerts(),
-                beyond_purges=self.place.beyond_purges,
+                open_files=self.location.open_files, tell_alerts=lambda: self.tell_alerts(),
+                beyond_purges=self.location.beyond_purges,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -185,9 +185,9 @@ class Pond(PondFace, RefsFace):
             opened.callback(self._close_opened, "events")
             opened.callback(self._close_opened, "_reporter")
             opened.callback(self._versions.close)
-            if serve and isinstance(self.place, FolderPlace):
+            if serve and isinstance(self.location, StorageFolder):
                 self._cover()
-            if (serve and isinstance(self.place, FolderPlace)) or events_store:
+            if (serve and isinstance(self.location, StorageFolder)) or events_store:
                 _ = self.events
             if serve or versions is not None:
                 _ = self.repositories
@@ -236,10 +236,10 @@ class Pond(PondFace, RefsFace):
     def events(self) -> Events:
         """Streams of events."""
         from millpond.events.events import Events
-        from millpond.events.place import open_streams
+        from millpond.events.location import open_streams
         from millpond.process_settings import event_rules
 
-        store = open_streams(self.space, self.clock, self._events_store, beside=self.place.beside("events"))
+        store = open_streams(self.space, self.clock, self._events_store, beside=self.location.beside("events"))
         events = Events(store, self.clock, space=self.space, forget=self._open_jobs.forget)
         events.append_batches.retention_ms = lambda: event_rules().retention_ms
         return events
@@ -287,25 +287,25 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def repositories(self) -> Repositories:
         """Repositories of objects, among them that of the maps; opening them may look for the server of their rows."""
-        from millpond.versions.place import VersionsPlace, placed
+        from millpond.versions.location import VersionsLocation, open_location
         from millpond.versions.repositories import Background, Repositories
 
         with ExitStack() as opened:
-            stated, base = self._versions_place or VersionsPlace(), self.place.repositories
-            place = placed(self.space, self.folder, stated, self.clock.random_id, base=base)
-            opened.callback(place.close)
+            stated, base = self._versions_location or VersionsLocation(), self.location.repositories
+            location = open_location(self.space, self.folder, stated, self.clock.random_id, base=base)
+            opened.callback(location.close)
             background = Background()
             opened.callback(background.close)
             repositories = Repositories(
-                place.space, self.clock, place.open_store, open_source=place.open_source, after=background,
-                namespace=place.namespace, reports=self.reports, open_repository=self._open_repository,
+                location.space, self.clock, location.open_store, open_source=location.open_source, after=background,
+                namespace=location.namespace, reports=self.reports, open_repository=self._open_repository,
             )  # fmt: skip
             opened.callback(repositories.close)
             self._versions.push(opened.pop_all())
         return repositories
 
     def __repr__(self) -> str:
-        return f"Pond({str(self.folder) if isinstance(self.place, FolderPlace) else self.place.address!r})"
+        return f"Pond({str(self.folder) if isinstance(self.location, StorageFolder) else self.location.address!r})"
 
     def close(self) -> None:
         """Close all files. Closing twice is harmless."""
@@ -346,7 +346,7 @@ class Pond(PondFace, RefsFace):
         )  # fmt: skip
         definition = born_in(definition, store, self._store, served=self._serving.serving)
         if definition.store is Store.SHARD:
-            self.place.refuse("shards")
+            self.location.refuse("shards")
         return self.map(self.catalogue.create(definition, exist_ok=exist_ok).name)
 
     def map(self, name: str) -> Map:
@@ -367,7 +367,7 @@ class Pond(PondFace, RefsFace):
         Raises: `Invalid` for anything else; `NotFound`.
         """
         if settings.get("store") == Store.SHARD:
-            self.place.refuse("shards")
+            self.location.refuse("shards")
         return self.open_maps.map(self.catalogue.alter(name, settings))
 
     def drop_map(self, name: str) -> None:
@@ -490,10 +490,10 @@ class Pond(PondFace, RefsFace):
         Damaged parts and snapshots are quarantined with their reasons, and the report names the remedy. `going` is
         called before each map; the report ends when it returns False.
         """
-        from millpond.events.place import check_place
+        from millpond.events.location import check_location
         from millpond.maps.verify import verify_maps
         from millpond.workflows.verify_pond import check_pond_runs
 
         maps = verify_maps(self.loads, self.maps(), self.folder, self.loading.map_files, full=full, going=going)
-        runs = check_pond_runs(self.space, self.place.beside("workflows"), self.clock)
-        return maps + check_place(self.space, self.events.store) + runs
+        runs = check_pond_runs(self.space, self.location.beside("workflows"), self.clock)
+        return maps + check_location(self.space, self.events.store) + runs

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
-from millpond.cli.versions import output, places
+from millpond.cli.versions import locations, output
 from millpond.cli.versions.transfers import AT_ONCE
 from tests.cli.conftest import Shell
 from tests.clients.conftest import serving
@@ -47,7 +47,7 @@ def put(shell: Shell, place: str, text: str) -> None:
     shell("fs", "put", "text", place)
 
 
-@pytest.mark.parametrize("module", [places, output])
+@pytest.mark.parametrize("module", [locations, output])
 def test_the_examples_in_the_code_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 

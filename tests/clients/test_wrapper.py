@@ -132,7 +132,7 @@ def test_a_copy_has_bytes_of_its_own(server: Server, repo: lakefs.Repository, ma
 
 def test_a_copy_of_bytes_that_are_gone(server: Server, repo: lakefs.Repository, main: lakefs.Branch) -> None:
     upload(main, "a")
-    place, name = (branch := server.branch(repo.id)).context.place(branch.stat("a").address)
+    place, name = (branch := server.branch(repo.id)).context.locate(branch.stat("a").address)
     place.delete(name)
     path = f"/repositories/{repo.id}/branches/main/objects/copy?dest_path=b"
     assert server.call("POST", path, {"src_path": "a"}).status == 410

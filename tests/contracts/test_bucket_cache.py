@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.maps.loads.bucket_place import bucket_place
+from millpond.maps.loads.bucket_location import bucket_location
 from millpond.ranges import RangeEntry, open_range
 from millpond.ranges.files import content_id
 from millpond.ranges.verify import check_file
@@ -369,14 +369,14 @@ def test_a_pond_reads_right_within_a_bound_and_without_copies(
             for name in ("m", "n", "o", "m"):
                 held = pond.map(name).snapshot()
                 assert held.lookup(["k7", "none"]).to_pylist() == [7, None]
-                for copy in list(pond.place.copies.all()):  # type: ignore[attr-defined]
+                for copy in list(pond.location.copies.all()):  # type: ignore[attr-defined]
                     copy.file.unlink()
                 assert held.lookup(["k499"]).to_pylist() == [499]
             pond.map("m").load([{"key": "k8", "value": value}])
             assert pond.map("m").get("k8") == value
-            assert sum(copy.size for copy in pond.place.copies.all()) <= 30_000  # type: ignore[attr-defined]
+            assert sum(copy.size for copy in pond.location.copies.all()) <= 30_000  # type: ignore[attr-defined]
     monkeypatch.setenv("MILLPOND_BUCKET_CACHE_MAX", "12KiB")
-    assert bucket_place(url, SystemClock(), cache=str(tmp_path)).cache_max == 12 << 10
+    assert bucket_location(url, SystemClock(), cache=str(tmp_path)).cache_max == 12 << 10
     for wrong in ("many", -1):
         with pytest.raises(Invalid):
             millpond.open(url, cache=tmp_path, cache_max=wrong)

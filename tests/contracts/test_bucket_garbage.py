@@ -40,12 +40,12 @@ DAY_MS = 24 * 3_600_000
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Days by which the bucket's clock is ahead of what it says of objects."""
-    from millpond.maps.loads.bucket_place import BucketPlace
+    from millpond.maps.loads.bucket_location import StorageBucket
 
-    now_ms = BucketPlace.now_ms
+    now_ms = StorageBucket.now_ms
 
     def shift(days: float) -> None:
-        monkeypatch.setattr(BucketPlace, "now_ms", lambda place: now_ms(place) + int(days * DAY_MS))
+        monkeypatch.setattr(StorageBucket, "now_ms", lambda location: now_ms(location) + int(days * DAY_MS))
 
     return shift
 

@@ -17,7 +17,7 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Corrupt, Fenced, Invalid, MillpondError, Unavailable
 from millpond.kernel import steps
 from millpond.kernel.keys import EVERYTHING
-from millpond.maps.loads.bucket_place import bucket_place
+from millpond.maps.loads.bucket_location import bucket_location
 from millpond.stores.bucket_space.batch_log import batch_name
 from millpond.stores.bucket_space.forms import Trimmed
 from millpond.stores.objects import MemoryObjects, open_objects
@@ -320,8 +320,8 @@ def test_a_pond_is_found_by_its_bucket_alone(url: str, tmp_path: Path) -> None:
 def test_a_pond_in_the_bucket_alone_takes_no_database(url: str, tmp_path: Path) -> None:
     pond_at(url, tmp_path).close()
     assert kind_of(lambda: pond_at(url, tmp_path, space=server().url()), Invalid) == "head_other"
-    place = bucket_place(url, SystemClock(), space=server().url())
-    assert not place.move_head()
+    location = bucket_location(url, SystemClock(), space=server().url())
+    assert not location.move_head()
 
 
 def test_a_database_that_is_away_is_named(url: str, tmp_path: Path) -> None:

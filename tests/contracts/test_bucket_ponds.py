@@ -13,7 +13,7 @@ import pytest
 
 import millpond
 from millpond.errors import Conflict, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
-from millpond.maps.loads.bucket_place import BucketPlace, bucket_place
+from millpond.maps.loads.bucket_location import StorageBucket, bucket_location
 from millpond.maps.loads.pond_folder import POND_FORMAT, HeadNote, marker_of
 from millpond.maps.log.ownership import OwnerLock
 from millpond.stores import files
@@ -170,7 +170,7 @@ def test_the_folder_may_go_while_a_pond_is_open(url: str, tmp_path: Path) -> Non
 def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     goes = iter((True, False, True))
 
-    def sync(place: Path) -> None:
+    def sync(location: Path) -> None:
         if next(goes, False):
             shutil.rmtree(tmp_path / "a")
 
@@ -302,29 +302,29 @@ class _Bucket:
             return ""
 
 
-def _place(tmp_path: Path, bucket: object) -> BucketPlace:
-    place = BucketPlace("s3://bucket/pond", tmp_path, millpond.clock.SystemClock())
-    object.__setattr__(place, "objects", bucket)
-    return place
+def _location(tmp_path: Path, bucket: object) -> StorageBucket:
+    location = StorageBucket("s3://bucket/pond", tmp_path, millpond.clock.SystemClock())
+    object.__setattr__(location, "objects", bucket)
+    return location
 
 
 @pytest.mark.parametrize("denied", ["get", "swap", "list", "delete"])
 def test_each_right_is_tried_before_a_pond_is_made(tmp_path: Path, url: str, denied: str) -> None:
     objects = open_objects(tmp_path / "objects")
     with pytest.raises(Denied):
-        _place(tmp_path / "cache", _Bucket(objects, denied=denied)).check(create=True)
+        _location(tmp_path / "cache", _Bucket(objects, denied=denied)).check(create=True)
     assert not (tmp_path / "objects" / "pond.json").exists()
 
 
 def test_a_bucket_without_conditional_writes_is_refused(tmp_path: Path, url: str) -> None:
     objects = open_objects(tmp_path / "objects")
     with pytest.raises(Invalid) as caught:
-        _place(tmp_path / "cache", _Bucket(objects, unconditional=True)).check(create=True)
+        _location(tmp_path / "cache", _Bucket(objects, unconditional=True)).check(create=True)
     assert caught.value.kind == "bucket_unfit"
     assert "Amazon S3" in str(caught.value.hint)
     assert not (tmp_path / "objects" / "pond.json").exists()
-    _place(tmp_path / "cache", _Bucket(objects)).check(create=True)
-    moved = _place(tmp_path / "cache", _Bucket(objects, unconditional=True))  # a pond that was copied there
+    _location(tmp_path / "cache", _Bucket(objects)).check(create=True)
+    moved = _location(tmp_path / "cache", _Bucket(objects, unconditional=True))  # a pond that was copied there
     moved.check(create=True)
     with pytest.raises(Invalid) as late:
         moved.open_space().write(lambda tx: tx.put(b"key", b"value"))
@@ -337,7 +337,7 @@ def test_a_bucket_that_does_not_know_conditions_is_refused_with_the_names_of_tho
     unknown = Invalid("the server does not know this request", kind="objects_unsupported", hint="use another")
     bucket = _Bucket(open_objects(tmp_path / "objects"), denied="swap", error=unknown)
     with pytest.raises(Invalid, match="conditional writes") as caught:
-        _place(tmp_path / "cache", bucket).check(create=True)
+        _location(tmp_path / "cache", bucket).check(create=True)
     assert caught.value.kind == "bucket_unfit" and "Amazon S3" in str(caught.value.hint)
 
 
@@ -346,14 +346,14 @@ def test_answers_that_are_lost_while_a_pond_is_made(tmp_path: Path, url: str, lo
     for landed in (True, False):
         objects = LossyObjects()
         objects.outcomes = (landed,) * lost
-        place = BucketPlace("s3://bucket/pond", tmp_path / "cache", PassingClock())
-        object.__setattr__(place, "objects", objects)
+        location = StorageBucket("s3://bucket/pond", tmp_path / "cache", PassingClock())
+        object.__setattr__(location, "objects", objects)
         if lost == 99 and not landed:
             with pytest.raises(Unavailable, match="nothing was changed") as caught:
-                place.check(create=True)
+                location.check(create=True)
             assert not isinstance(caught.value, Uncertain)
         else:
-            place.check(create=True)
+            location.check(create=True)
             assert [info.name for info in objects.list()] == ["pond.json"]
 
 
@@ -362,10 +362,10 @@ def test_an_answer_that_is_lost_before_the_first_write_is_not_one_of_the_write(
     tmp_path: Path, url: str, lost: int
 ) -> None:  # fmt: skip
     objects = LossyObjects()
-    place = BucketPlace("s3://bucket/pond", tmp_path / "cache", PassingClock())
-    object.__setattr__(place, "objects", objects)
-    place.check(create=True)
-    space, objects.outcomes = place.open_space(), (False,) * lost
+    location = StorageBucket("s3://bucket/pond", tmp_path / "cache", PassingClock())
+    object.__setattr__(location, "objects", objects)
+    location.check(create=True)
+    space, objects.outcomes = location.open_space(), (False,) * lost
     if lost == 2:
         space.write(lambda tx: tx.put(b"key", b"value"))
         assert len(list(objects.list("space"))) == 1
@@ -378,10 +378,10 @@ def test_an_answer_that_is_lost_before_the_first_write_is_not_one_of_the_write(
 def test_a_bucket_that_is_tried_keeps_the_address_of_its_database(tmp_path: Path) -> None:
     objects, marker = open_objects(tmp_path / "objects"), marker_of(HeadNote("postgresql://db/rows#1", "1"))
     objects.put("pond.json", marker)
-    place = _place(tmp_path / "cache", _Bucket(objects, unconditional=True))
-    place.check(create=False)
+    location = _location(tmp_path / "cache", _Bucket(objects, unconditional=True))
+    location.check(create=False)
     with pytest.raises(Invalid, match="conditional writes"):
-        place._try_put()
+        location._try_put()
     assert objects.get("pond.json").to_pybytes() == marker
 
 
@@ -389,7 +389,7 @@ def test_an_older_reader_refuses_a_newer_pond(tmp_path: Path, url: str) -> None:
     objects = open_objects(tmp_path / "objects")
     objects.put("pond.json", json.dumps({"format": 99}).encode())
     with pytest.raises(MillpondError) as caught:
-        _place(tmp_path / "cache", objects).check(create=True)
+        _location(tmp_path / "cache", objects).check(create=True)
     assert caught.value.kind == "pond_format"
 
 
@@ -398,17 +398,17 @@ def test_a_bucket_of_the_format_before_has_the_present_one(tmp_path: Path, note:
     """The marker stays as it is, for those who only read: what changed since is in folders alone."""
     objects, marker = open_objects(tmp_path / "objects"), json.dumps({"format": 4, **note}).encode()
     objects.put("pond.json", marker)
-    place = _place(tmp_path / "cache", objects)
-    assert place.check(create=False) == POND_FORMAT
-    assert place.note == (HeadNote(**note) if note else None)
+    location = _location(tmp_path / "cache", objects)
+    assert location.check(create=False) == POND_FORMAT
+    assert location.note == (HeadNote(**note) if note else None)
     assert objects.get("pond.json").to_pybytes() == marker
 
 
 def test_two_servers_have_caches_of_their_own(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = millpond.clock.SystemClock()
-    here = bucket_place(url, clock, cache=str(tmp_path)).folder
+    here = bucket_location(url, clock, cache=str(tmp_path)).folder
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    assert bucket_place(url, clock, cache=str(tmp_path)).folder != here
+    assert bucket_location(url, clock, cache=str(tmp_path)).folder != here
 
 
 def test_the_command_line_takes_a_bucket(url: str, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_a_purge_of_a_branch_and_a_bucket_where_tasks_of_spark_left_rows(url: st
         pond.create_map("people", kind="state", value="string")
         fix = pond.branch("fix", source="main")
         put(fix.map("people"), KEY, "bob", value=VALUE)
-        pond.place.objects.put("writer/1700000000000-abc/000000-1/0", b"rows")  # type: ignore[union-attr]
+        pond.location.objects.put("writer/1700000000000-abc/000000-1/0", b"rows")  # type: ignore[union-attr]
         report = fix.map("people").delete(WHERE, now=True)
         assert (report.rows_removed, report.purged) == (1, False)
         assert [line.partition(":")[0] for line in report.left if "writer/" in line] == ["writer/1700000000000-abc/"]

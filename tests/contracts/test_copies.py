@@ -12,7 +12,7 @@ from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound
 from millpond.events.keyspaces import COLLECTING
 from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.kernel.steps import listening
-from millpond.maps.loads.bucket_place import BucketPlace
+from millpond.maps.loads.bucket_location import StorageBucket
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.harness.copied_ponds import CHILD, fill, new_place, opened, said
 from tests.harness.interleaving.stores import PassingClock
@@ -163,8 +163,8 @@ def test_files_that_a_collection_took_while_others_came_are_sent_once_more(
         pond.map("weather").load([{"key": "b", "value": 2}])
     killed = run_python("-c", CHILD, str(tmp_path / "one"), url, **{KILL_AT: "ranges.fetched"})
     assert killed.returncode < 0, killed.stderr
-    now_ms = BucketPlace.now_ms
-    monkeypatch.setattr(BucketPlace, "now_ms", lambda place: now_ms(place) + 2 * 24 * 3_600_000)
+    now_ms = StorageBucket.now_ms
+    monkeypatch.setattr(StorageBucket, "now_ms", lambda location: now_ms(location) + 2 * 24 * 3_600_000)
     collected: list[int] = []
 
     def collect(name: str) -> None:
@@ -191,7 +191,7 @@ def test_a_collection_that_came_between_sends_what_it_took_once_more(url: str, t
         if name != "copy.files_sent" or steps.count(name) > 1:
             return
         with opened(url) as pond:
-            beside = pond.place.beside("events")
+            beside = pond.location.beside("events")
             assert beside is not None
             beside.objects.delete(*(named.name for named in beside.objects.list()))
             lease = LeaseRow(COLLECTING.packed, 30.0, LeaseWatch(pond.clock))

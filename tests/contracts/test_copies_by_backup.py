@@ -9,7 +9,7 @@ import pytest
 
 import millpond
 from millpond.errors import Conflict, Invalid, NotFound
-from millpond.events.keyspaces import PLACE
+from millpond.events.keyspaces import LOCATION
 from millpond.testing.faults import KILL_AT
 from millpond.workflows.keyspaces import INITIALIZED
 from millpond.workflows.store.initialization import initialize
@@ -45,7 +45,7 @@ def _with_runs(pond: Pond) -> None:
     [
         (lambda pond: pond.create_map("s", kind="state", store="shard"), "shards"),
         (lambda pond: (pond.folder / "workflows").mkdir(), "runs of workflows in RocksDB"),
-        (lambda pond: pond.space.write(lambda tx: tx.put(PLACE.packed, b"redis://host")), "streams of events in Redis"),
+        (lambda pond: pond.space.write(lambda tx: tx.put(LOCATION.packed, b"redis://h")), "streams of events in Redis"),
         (_with_objects_elsewhere, "objects of repositories in other places"),
     ],
     ids=["shards", "runs in RocksDB", "events in Redis", "objects elsewhere"],

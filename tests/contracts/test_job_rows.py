@@ -22,7 +22,7 @@ from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.redis import jobs as redis_jobs
 from millpond.events.redis.store import RedisStore
-from millpond.events.shared_jobs import JobPlace, JobRows
+from millpond.events.shared_jobs import JobLocation, JobRows
 from millpond.stores.memory import MemorySpace
 from tests.redis_servers import new_place, server
 from tests.rings.sampling import examples
@@ -55,7 +55,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[ManualClock], S
 
 
 PLACES = st.builds(
-    JobPlace, st.sampled_from(("etl", "a/ü", "x" * 200)), st.sampled_from(("night", "b%")), st.integers(0, 9),
+    JobLocation, st.sampled_from(("etl", "a/ü", "x" * 200)), st.sampled_from(("night", "b%")), st.integers(0, 9),
     st.integers(BEGIN // DAY_MS, BEGIN // DAY_MS + 9), st.sampled_from(("", "uri", "dag/task")),
 )  # fmt: skip
 
@@ -64,12 +64,12 @@ PLACES = st.builds(
 @settings(max_examples=examples(5, 15))
 @given(places=st.lists(PLACES, max_size=12), data=st.data())
 def test_they_are_a_dictionary(
-    made: Callable[[ManualClock], Store], places: list[JobPlace], data: st.DataObject
+    made: Callable[[ManualClock], Store], places: list[JobLocation], data: st.DataObject
 ) -> None:
     clock = ManualClock(BEGIN)
     with closing(made(clock)) as store:
         rows: JobRows = store.job_rows.jobs
-        model: dict[str, JobPlace] = {}
+        model: dict[str, JobLocation] = {}
         for drawn in places:
             place = replace(drawn, day=max(drawn.day, clock.now_ms() // DAY_MS))
             job_id = draw_job_id(clock)

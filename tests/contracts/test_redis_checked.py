@@ -18,7 +18,7 @@ from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.store import RedisStore
 from millpond.stores.memory import MemorySpace
 from tests.contracts.test_redis_streams import RedisSite
@@ -49,7 +49,7 @@ def filled(site: RedisSite | EmbeddedSite) -> RedisStore:
 
 
 def keys(site: RedisSite) -> object:
-    return Place(site.url.rpartition("#")[2]).keys_of(STREAM)
+    return PondKeys(site.url.rpartition("#")[2]).keys_of(STREAM)
 
 
 def drop_an_entry(site: RedisSite) -> None:
@@ -162,7 +162,7 @@ def test_all_nodes_of_a_cluster_are_looked_at() -> None:
     for stream in streams:
         append(store, "x", stream=stream)
     assert store.check().ok
-    place = Place(site.url.rpartition("#")[2])
+    place = PondKeys(site.url.rpartition("#")[2])
     for stream in streams:
         site.client.delete(place.keys_of(stream).head)
     assert len(store.check().problems) == len(streams)

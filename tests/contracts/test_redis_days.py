@@ -24,7 +24,7 @@ from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.events import Events
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.scripts import SWITCH
 from millpond.events.single import is_deflated
 from millpond.kernel.steps import listening
@@ -163,7 +163,7 @@ def test_an_expired_stream_leaves_no_key_once_it_is_forgotten(*, deleted: bool) 
 def test_a_day_of_deflated_events_is_readable_while_it_is_compressed() -> None:
     place = new_place()
     with opened(server().url(place)) as store, server().client() as client:
-        keys = Place(place).keys_of(STREAM)
+        keys = PondKeys(place).keys_of(STREAM)
         for number in range(20):
             payload = b'{"job_id": "0123456789abcdef", "cluster": "cluster-1", "state": "running", "at": %d}' % number
             store.append([EventBatch(STREAM, [NewEvent(NOON, payload)])])
@@ -229,7 +229,7 @@ def test_a_compression_whose_answer_was_lost_goes_on_where_it_ended(*, put: bool
 def test_a_day_that_lacks_events_is_not_compressed_to_its_end() -> None:
     place = new_place()
     with opened(server().url(place)) as store, server().client() as client:
-        keys = Place(place).keys_of(STREAM)
+        keys = PondKeys(place).keys_of(STREAM)
         for first in range(0, 9, 3):
             store.append([delivered(first, 3)])
         store.close_day(STREAM, TODAY)
@@ -248,6 +248,6 @@ def test_a_missing_batch_is_corrupt() -> None:
         index = store.index(STREAM)
         assert index is not None
         store.switch(STREAM, index.segments, lambda _: [encode(everything(store))])
-        client.delete(Place(place).keys_of(STREAM).batches_of(TODAY))
+        client.delete(PondKeys(place).keys_of(STREAM).batches_of(TODAY))
         with pytest.raises(Corrupt):
             store.read(STREAM)

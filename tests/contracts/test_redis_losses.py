@@ -11,7 +11,7 @@ pytest.importorskip("redis")
 from millpond.clock import ManualClock, SystemClock
 from millpond.events.event import Event
 from millpond.events.names import StreamName
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.servers import CHECK_SECONDS
 from millpond.events.watchers import Watchers
 from tests.contracts.test_redis_store import STREAM, delivered, numbers, opened, own_server
@@ -77,7 +77,7 @@ def test_an_append_notices_that_the_shard_of_any_of_its_streams_was_lost(
 ) -> None:
     place = new_place()
     named = [StreamName("q", str(number)) for number in range(streams)]
-    keys = [Place(place).keys_of(stream) for stream in named]
+    keys = [PondKeys(place).keys_of(stream) for stream in named]
     assert len({one.shard for one in keys}) == streams
     site = cluster() if on_cluster else server()
     with opened(site.url(place)) as store, closing(site.client()) as client:

@@ -19,7 +19,7 @@ from millpond.events.deletion import delete_job
 from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.events.redis.connections import Connections
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.store import RedisStore
 from millpond.events.single import is_deflated
 from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
@@ -49,7 +49,7 @@ def numbers_of(events: Sequence[Event]) -> list[int]:
 
 def rows_of(place: str) -> list[bytes]:
     with server().client() as client:
-        return [fields[b"e"] for _, fields in client.xrange(Place(place).keys_of(STREAM).raw)]
+        return [fields[b"e"] for _, fields in client.xrange(PondKeys(place).keys_of(STREAM).raw)]
 
 
 def test_single_events_are_deflated_with_the_first_of_their_day() -> None:
@@ -154,7 +154,7 @@ def test_single_events_are_read_after_the_first_of_their_day_was_erased() -> Non
 def test_a_row_whose_reference_is_damaged_is_corrupt(store: RedisStore) -> None:
     for number in range(3):
         store.append([alike(number)])
-    raw = Place(store.location.partition("#")[2]).keys_of(STREAM).raw
+    raw = PondKeys(store.location.partition("#")[2]).keys_of(STREAM).raw
     after = everything(store)[1].number
     with server().client() as client:
         ((first, _),) = client.xrange(raw, count=1)
@@ -180,7 +180,7 @@ def test_streams_of_many_shards_share_calls_and_are_stored_as_one_by_one(store: 
 def test_streams_that_share_a_call_with_one_of_another_version_are_not_stored_alone(store: RedisStore) -> None:
     streams = [StreamName("q", str(number)) for number in range(5)]
     store.append([delivered(0, 1, stream) for stream in streams])
-    head = Place(store.location.partition("#")[2]).keys_of(streams[3]).head
+    head = PondKeys(store.location.partition("#")[2]).keys_of(streams[3]).head
     with server().client() as client:
         row = client.get(head)
         assert isinstance(row, bytes)
@@ -197,7 +197,7 @@ def test_streams_that_share_a_call_with_one_of_another_version_are_not_stored_al
 def test_streams_of_an_earlier_version_are_read_and_appended_to(version: int, alone: bool) -> None:
     """Version 1 had no reference, and neither had the position of a source in the head."""
     place, clock = new_place(), ManualClock(now=golden.NOON + 2 * DAY_MS)
-    heads = [Place(place).keys_of(stream).head for stream in golden.STREAMS]
+    heads = [PondKeys(place).keys_of(stream).head for stream in golden.STREAMS]
     rows = json.loads((golden.FOLDER / "redis-streams-2.json").read_text())
     with server().client() as client, opened(server().url(place), clock) as store:
         for key, row in rows.items():
@@ -265,7 +265,7 @@ def test_what_is_followed_is_published_also_by_those_who_may_not_look_for_follow
         client.execute_command("ACL", "SETUSER", "default", right)
         store.append([delivered(0, 1), delivered(0, 1, StreamName("q", "other"))])
         messages = client.pubsub(ignore_subscribe_messages=True)
-        messages.ssubscribe(Place("p").keys_of(STREAM).head)
+        messages.ssubscribe(PondKeys("p").keys_of(STREAM).head)
         messages.get_message(timeout=5)
         last = store.append([delivered(1, 1), delivered(1, 1, StreamName("q", "other"))])[0].last_id
         message = messages.get_message(timeout=5)

@@ -24,7 +24,7 @@ from millpond.events.importing import import_file
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.servers import CHECK_SECONDS
 from millpond.events.redis.store import RedisStore
 from millpond.events.watchers import Watchers
@@ -235,7 +235,7 @@ def test_followers_share_one_connection_and_are_woken(store: RedisStore) -> None
     with ThreadPoolExecutor(60) as pool, server().client() as client:
         before = {connection["id"] for connection in client.client_list(_type="pubsub")}
         pending = [pool.submit(store.follow, {stream: 0}, None) for stream in streams * 2]
-        channels = [Place(store.location.partition("#")[2]).keys_of(stream).head for stream in streams]
+        channels = [PondKeys(store.location.partition("#")[2]).keys_of(stream).head for stream in streams]
         while not all(count for _, count in client.pubsub_shardnumsub(*channels)):
             threading.Event().wait(0.01)
         assert len({connection["id"] for connection in client.client_list(_type="pubsub")} - before) == 1
@@ -305,7 +305,7 @@ def test_watchers_hear_on_after_a_failover_that_lost_events() -> None:
 def test_slots_that_move_are_followed() -> None:
     """A slot is migrated while streams in it are appended to: new keys go to the one server, old ones stay findable."""
     nodes, place = cluster().nodes, new_place()
-    keys = Place(place).keys_of(STREAM)
+    keys = PondKeys(place).keys_of(STREAM)
     slot = redis.crc.key_slot(keys.head)
     clients = [node.client() for node in nodes]
     ranges = clients[0].execute_command("CLUSTER SLOTS")

@@ -12,7 +12,7 @@ pytest.importorskip("redis")
 import redis
 
 from millpond.clock import ManualClock
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.store import RedisStore
 from tests.harness.contracts.stream_site import NOON, RULES
 from tests.harness.contracts.streams import StreamContract
@@ -39,7 +39,7 @@ class RedisSite:
         return self.stores[-1]
 
     def damage(self, stream: StreamName) -> None:
-        raw = Place(self.url.rpartition("#")[2]).keys_of(stream).raw
+        raw = PondKeys(self.url.rpartition("#")[2]).keys_of(stream).raw
         entries = self.client.xrange(raw)
         self.client.delete(raw)
         for id_, fields in entries:

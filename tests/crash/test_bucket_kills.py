@@ -104,13 +104,13 @@ COLLECTING = """
 import sys
 import millpond
 from millpond.maps.layered import secured
-from millpond.maps.loads.bucket_place import BucketPlace
+from millpond.maps.loads.bucket_location import StorageBucket
 from millpond.testing import faults
 
 armed = faults.arm()
 secured.LEASE_SECONDS = 0.3
-asked = BucketPlace.now_ms
-BucketPlace.now_ms = lambda place: asked(place) + 172_800_000 * later
+asked = StorageBucket.now_ms
+StorageBucket.now_ms = lambda place: asked(place) + 172_800_000 * later
 later = 0
 with millpond.open(sys.argv[1], cache=sys.argv[2], max_staleness=0) as pond:
     made = pond.create_map("m", kind="state", value="long", exist_ok=True)

@@ -67,13 +67,13 @@ def test_what_both_sides_did_is_added_up_or_left(
     if not len(difference):
         return
     outcome = with_sums(difference, ours)
-    places = ours.places(outcome.addresses)
-    if outcome is difference or not same_rows(ours, places, outcome.old, outcome.old_places).all():
+    places = ours.positions(outcome.addresses)
+    if outcome is difference or not same_rows(ours, places, outcome.old, outcome.old_positions).all():
         return  # it is left, to be taken or to be a conflict
-    if same_rows(ours, places, difference.old, difference.old_places).all():
+    if same_rows(ours, places, difference.old, difference.old_positions).all():
         return  # ours did nothing
     expected = row((stay if reverted else stay + gone) + mine + other)
-    merged = outcome.new.rows.slice(int(outcome.new_places[0]), 1).to_pylist()[0]["value"]
+    merged = outcome.new.rows.slice(int(outcome.new_positions[0]), 1).to_pylist()[0]["value"]
     assert expected is not None
     assert merged["total"] == pytest.approx(expected["total"])
     compared = [name for name in expected if name != "total" and not name.endswith("_time")]
@@ -87,5 +87,5 @@ def test_a_sum_that_64_bits_do_not_hold_is_left() -> None:
     difference = difference_of(ChangedKeys(keys, state(base), state([*base, less])))
     assert with_sums(difference, state([*base, less])) is difference, "-3 * large would be a number above 0"
     added = with_sums(difference, state([*base, (0, large, 0, 0.5, None)]))
-    merged = added.new.rows.slice(int(added.new_places[0]), 1).to_pylist()[0]["value"]
+    merged = added.new.rows.slice(int(added.new_positions[0]), 1).to_pylist()[0]["value"]
     assert merged["units"] == 0

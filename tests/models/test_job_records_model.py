@@ -57,12 +57,12 @@ def test_a_record_is_what_all_events_say(events: list[tuple[int, str]], read_at:
     records = JobRecords(store.job_rows.jobs, store)
     for number, (job, kind) in enumerate(events):
         if number in read_at:  # what is held goes on from here
-            records.of(records.places(ids))
+            records.of(records.locations(ids))
         headers = {"job_id": ids[job], **({"retryable": "true"} if kind == "retried" else {})}
         payload = pb.Failed(retryable=True).SerializeToString() if kind == "said_retried" else b""
         event = NewEvent(BEGIN, payload, "failed" if "retried" in kind else kind, headers)
         store.append([EventBatch(STREAM, [event])])
-    found, anew = (some.of(some.places(ids)) for some in (records, JobRecords(store.job_rows.jobs, store)))
+    found, anew = (some.of(some.locations(ids)) for some in (records, JobRecords(store.job_rows.jobs, store)))
     with ActiveJobs(store).of(STREAM) as active:
         for job, job_id in enumerate(ids):
             details = found[job_id].details
@@ -99,10 +99,10 @@ def test_jobs_with_much_in_them_are_neither_held_nor_answered_together(monkeypat
     monkeypatch.setattr(job_records, "ANSWER_BYTES_MAX", 500_000)
     records = JobRecords(store.job_rows.jobs, store)
     for job_id in ids:
-        assert records.of(records.places([job_id]))[job_id].details.job_spec.annotations["much"]
+        assert records.of(records.locations([job_id]))[job_id].details.job_spec.annotations["much"]
     assert len(records._held) == 2
-    assert len(records.of(records.places(ids[:4]))) == 4
+    assert len(records.of(records.locations(ids[:4]))) == 4
     for _ in range(2):
         with pytest.raises(Invalid) as caught:
-            records.of(records.places(ids))
+            records.of(records.locations(ids))
         assert caught.value.kind == "answer_too_large"

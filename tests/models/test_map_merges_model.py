@@ -110,7 +110,7 @@ def check_difference(objects: Objects, definition: MapDefinition, old: State, ne
     for difference in differences(objects, old[0], new[0]):
         rows = [
             None if place < 0 else side.rows.slice(place, 1)
-            for side, places in ((difference.old, difference.old_places), (difference.new, difference.new_places))
+            for side, places in ((difference.old, difference.old_positions), (difference.new, difference.new_positions))
             for place in places
         ]  # fmt: skip
         count = len(difference)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from millpond.nodes.backups.lease import LEASE_SECONDS, PlaceLease
+from millpond.nodes.backups.lease import LEASE_SECONDS, BackupLease
 from tests.harness.interleaving.stores import PassingClock
 
 
@@ -13,7 +13,7 @@ class HolderLives(PassingClock):
 
     __slots__ = ("lease",)
 
-    def __init__(self, now: int, lease: PlaceLease) -> None:
+    def __init__(self, now: int, lease: BackupLease) -> None:
         super().__init__(now)
         self.lease = lease
 

@@ -21,7 +21,7 @@ from millpond.client.moments import MOMENT_HEADER
 from millpond.client.upload import enter_load, upload_parts
 from millpond.errors import Denied, Invalid, NotFound
 from millpond.kernel.lease import LeaseRow, LeaseWatch
-from millpond.maps.loads.bucket_place import UNSUPPORTED, BucketPlace
+from millpond.maps.loads.bucket_location import UNSUPPORTED, StorageBucket
 from millpond.maps.model.keyspaces import JOB
 from millpond.nodes.jobs.job_leases import LEASE_SECONDS
 from millpond.nodes.node import token_list
@@ -222,9 +222,9 @@ def test_parts_of_a_large_load_may_come_to_one_node_and_its_entry_to_another(pai
         assert (result.rows, result.parts) == (10, 1)
         assert enter_load(here.nodes, [part], load_id="aa11", clock=here.clock).position == result.position
         assert here.map("m").get("7") == 7
-        place = one.node.pond.place
-        assert isinstance(place, BucketPlace)
-        assert list(place.objects.list("uploads")) == []
+        location = one.node.pond.location
+        assert isinstance(location, StorageBucket)
+        assert list(location.objects.list("uploads")) == []
 
 
 def test_what_a_node_on_a_bucket_does_not_have_is_refused_by_name(
@@ -402,8 +402,8 @@ class _Unwritable:
 def test_readiness_tells_of_a_bucket_that_takes_no_writes(serve_it: Callable[..., Served]) -> None:
     node = serve_it()
     node.post("/v1/maps", {"name": "m", "kind": "state"})
-    place: Any = node.pond.place
-    object.__setattr__(place, "objects", _Unwritable(place.objects))
+    location: Any = node.pond.location
+    object.__setattr__(location, "objects", _Unwritable(location.objects))
     node.until(lambda: "takes no writes" in str(node.node.reasons()))
     assert node.get("/v1/maps/m").status == 200
 

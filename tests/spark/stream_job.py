@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource
 
 from millpond import spark as mp
 from millpond.kernel import steps
-from millpond.spark.places import FolderPlace, Rights
+from millpond.spark.locations import Rights, SparkFolder
 from millpond.spark.sources import MapSource
 
 T = TypeVar("T", bound=DataSource)
@@ -61,7 +61,7 @@ def armed_source(source: type[T], scratch: Path, kill_at: str) -> type[T]:
         writer.write = armed  # type: ignore[method-assign]
         return writer
 
-    place = FolderPlace(str(scratch / "pond"))
+    place = SparkFolder(str(scratch / "pond"))
     return type("Armed", (source,), {"default": place, "rights": Rights(), "streamWriter": stream_writer})
 
 

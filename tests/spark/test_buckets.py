@@ -21,7 +21,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.maps.snapshots.layers import fold_layers
 from millpond.spark import write_jobs
 from millpond.spark.bucket_staging import LEFT_MS, BucketStagingDir, job_name
-from millpond.spark.places import BucketPlace, place_of
+from millpond.spark.locations import SparkBucket, location_of
 from millpond.spark.staging import Entered
 from millpond.spark.write_jobs import LoadSettings, load_partition
 from millpond.stores.objects import open_objects
@@ -257,10 +257,10 @@ def test_what_killed_jobs_left_goes_after_some_days(pond: Pond, url: str) -> Non
 
 
 def test_a_place_in_a_bucket_is_named_and_refs_are_only_read(pond: Pond, url: str) -> None:
-    assert place_of(pond) == place_of(f"{url}/") == BucketPlace(url)
-    assert place_of(pond.branch("fix", source="main"), refs=True) == BucketPlace(url, "fix")
+    assert location_of(pond) == location_of(f"{url}/") == SparkBucket(url)
+    assert location_of(pond.branch("fix", source="main"), refs=True) == SparkBucket(url, "fix")
     with pytest.raises(Invalid, match="only read"):
-        place_of(url).at(None, "main~1").staging_dir(SystemClock(), 1)
+        location_of(url).at(None, "main~1").staging_dir(SystemClock(), 1)
 
 
 @pytest.mark.full

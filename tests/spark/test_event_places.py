@@ -16,10 +16,10 @@ from millpond.events.days import DAY_MS, format_day
 from millpond.events.event import NewEvent
 from millpond.nodes.tokens import hash_token
 from millpond.spark.events.columns import RowForm
-from millpond.spark.events.places import events_place
+from millpond.spark.events.locations import events_location
 from millpond.spark.events.runs import write_runs
 from millpond.spark.events.sinks import EventsWriter, TaskRuns
-from millpond.spark.places import Rights
+from millpond.spark.locations import Rights
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
 from tests.nodes.following import ticking
@@ -128,7 +128,7 @@ def test_a_sink_says_how_many_events_are_older_than_the_retention(
     schema = pa.schema([("job_set", pa.string()), ("time", pa.timestamp("us", tz="UTC")), ("payload", pa.string())])
     times = [datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 2, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)]
     rows = pa.RecordBatch.from_arrays([pa.array(["nightly"] * 3), pa.array(times), pa.array(["x"] * 3)], schema=schema)
-    where, form = events_place({"pond": place.url}, None, Rights()), RowForm(tuple(schema.names), "etl")
+    where, form = events_location({"pond": place.url}, None, Rights()), RowForm(tuple(schema.names), "etl")
     for _ in range(2):  # what was stored before is not told again
         EventsWriter(where, form, "load-7").commit([TaskRuns(write_runs([rows], form, None))])
         warned = [record.message for record in caplog.records if record.name == "millpond.spark.events.sinks"]

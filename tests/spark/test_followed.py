@@ -11,8 +11,8 @@ from millpond.clock import SystemClock
 from millpond.nodes.tokens import hash_token
 from millpond.spark.branch_log import NOTHING, FollowedBranch
 from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap, changed_rows
+from millpond.spark.locations import Rights, SparkFolder, SparkNodes, location_named
 from millpond.spark.options import pond_option
-from millpond.spark.places import FolderPlace, NodesPlace, Rights, place_named
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import cluster_of as cluster_of
@@ -53,7 +53,7 @@ def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> Non
         cluster[0].pond.log.wait_applied(position)
 
     def followed(*order: int) -> FollowedMap:
-        followed_map = FollowedMap(NodesPlace(cluster.url), numbers.definition, Hasty())
+        followed_map = FollowedMap(SparkNodes(cluster.url), numbers.definition, Hasty())
         nodes = followed_map.log._nodes  # type: ignore[attr-defined]
         nodes.connections = [nodes.connections[number] for number in order]
         return followed_map
@@ -65,7 +65,7 @@ def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> Non
 
 
 def test_the_layers_of_loads_are_followed(tmp_path: Path) -> None:
-    place = FolderPlace(str(tmp_path / "pond"))
+    place = SparkFolder(str(tmp_path / "pond"))
     with millpond.open(place.where, maps_part_retention="1d", maps_history="1d") as pond:
         made = pond.create_map("m", kind="temporal_state", value="long")
         rows = [
@@ -91,7 +91,7 @@ def test_the_layers_of_loads_are_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_the_layers_of_ranges_tell_what_each_load_brought(tmp_path: Path, overwrite: bool) -> None:
     """They lie in one group with the ranges that were there before, and yet are no part of what was brought."""
-    place = FolderPlace(str(tmp_path / "pond"))
+    place = SparkFolder(str(tmp_path / "pond"))
     with millpond.open(place.where, maps_history="1d") as pond:
         made = pond.create_map("nets", kind="ranged_state", value="long", store="layers", overwrite=overwrite)
         brought = [
@@ -116,20 +116,20 @@ def test_the_layers_of_ranges_tell_what_each_load_brought(tmp_path: Path, overwr
 def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "of this process")
-    place = place_named("http://n1:7433, http://n2:7433/", Rights("of the session"))
-    assert isinstance(place, NodesPlace)
+    place = location_named("http://n1:7433, http://n2:7433/", Rights("of the session"))
+    assert isinstance(place, SparkNodes)
     assert (place.where, place.rights.token) == ("http://n1:7433,http://n2:7433", "of the session")
     assert "session" not in repr(place)
-    assert place_named("http://n1:7433", Rights()).rights.token == "of this process"
+    assert location_named("http://n1:7433", Rights()).rights.token == "of this process"
     assert place.settings().client.token == "of this process", "where it is opened, its own token wins"
     monkeypatch.delenv("MILLPOND_CLIENT_TOKEN")
     assert place.settings().client.token == "of the session"
 
 
 def test_an_option_wins_over_the_session() -> None:
-    default = FolderPlace("/ponds/weather")
+    default = SparkFolder("/ponds/weather")
     assert pond_option({}, default, Rights()) is default
-    assert pond_option({"path": "http://n1:7433"}, default, Rights("given")) == NodesPlace(
+    assert pond_option({"path": "http://n1:7433"}, default, Rights("given")) == SparkNodes(
         "http://n1:7433", Rights("given")
     )
     with pytest.raises(millpond.Invalid, match="no pond is named"):
@@ -149,7 +149,7 @@ def test_a_branch_is_followed_with_rights_on_the_map_and_the_repository(serve: C
         fix.map(name).load([{"key": "a", "value": 2}])
 
     def values(token: str, name: str) -> list[int]:
-        place = NodesPlace(served.url, Rights(token), branch="fix")
+        place = SparkNodes(served.url, Rights(token), branch="fix")
         followed = FollowedBranch(place, fix.map(name).definition, SystemClock())
         try:
             changes = [*followed.changes(NOTHING, followed.newest())]

@@ -11,8 +11,8 @@ import millpond
 from millpond import spark as mp
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
-from millpond.maps.loads.pond_folder import FolderPlace
-from millpond.spark.places import POND
+from millpond.maps.loads.pond_folder import StorageFolder
+from millpond.spark.locations import POND
 from millpond.times.instants import instant_text
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
@@ -67,7 +67,7 @@ def test_nodes_on_a_bucket_answer_as_known(
 
 def loaded(made_by: PondLike, holding: Pond, clock: ManualClock | None = None) -> None:
     """A sharded map where there can be one, and a layered one that is changed three times."""
-    if isinstance(holding.place, FolderPlace):
+    if isinstance(holding.location, StorageFolder):
         made_by.create_map("sharded", kind="state", value="long", store="shard")
     layered = made_by.create_map("numbers", kind="state", value="long", store="layers")
     for value in range(3):

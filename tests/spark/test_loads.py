@@ -19,7 +19,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.maps.inputs.normalise import normalise
 from millpond.spark import write_jobs
 from millpond.spark.attempts import Attempt, TaskParts, run_attempt
-from millpond.spark.places import place_of
+from millpond.spark.locations import location_of
 from millpond.spark.staging import FolderStagingDir
 from millpond.spark.write_jobs import LoadSettings, adopt, begin_job
 
@@ -87,7 +87,7 @@ def test_a_job_that_fails_half_way_publishes_nothing(spark: SparkSession, pond: 
 
 
 def a_job(pond: Pond, owner: int | None = None) -> StagingDir:
-    return begin_job(place_of(pond), SystemClock(), os.getpid() if owner is None else owner)
+    return begin_job(location_of(pond), SystemClock(), os.getpid() if owner is None else owner)
 
 
 def an_attempt(numbers: Map, job: StagingDir, task: int, rows: int = 10) -> Callable[[], TaskParts]:

@@ -12,7 +12,7 @@ import millpond
 from millpond import spark as mp
 from millpond.nodes.tokens import hash_token
 from millpond.spark.change_log import NodesLog
-from millpond.spark.places import NodesPlace, Rights
+from millpond.spark.locations import Rights, SparkNodes
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import cluster as cluster
 from tests.nodes.conftest import cluster_of as cluster_of
@@ -135,7 +135,7 @@ def test_a_query_begins_with_what_a_node_has_of_its_log(
         numbers = pond.create_map("numbers", kind="state", value="long", store="shard")
         for number in range(3):
             numbers.load({"key": ["a"], "value": [number]})
-    log = NodesLog(NodesPlace(serve(server_data=str(tmp_path / "pond")).url, Rights()), "numbers", clock)
+    log = NodesLog(SparkNodes(serve(server_data=str(tmp_path / "pond")).url, Rights()), "numbers", clock)
     assert 1 < log.first() <= log.applied() + 1
     log.close()
 

@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from millpond.cli.workflows.spark_place import check_mode
+from millpond.cli.workflows.spark_location import check_mode
 from millpond.errors import Invalid
 from millpond.pipelines import cluster_doors, clusters
 from millpond.pipelines.cluster_doors import STRANGERS_MAX, Door, admitted_by

@@ -20,7 +20,7 @@ import pytest
 
 import millpond
 from millpond.arrays import compiled
-from millpond.arrays.compile_cache import CachePlace
+from millpond.arrays.compile_cache import CacheLocation
 from millpond.arrays.compiled import kernel
 from tools import kernels
 
@@ -41,13 +41,13 @@ USE = """
 import json, logging
 import numpy as np
 logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-from millpond.arrays.compile_cache import cache_place
+from millpond.arrays.compile_cache import cache_location
 from millpond.arrays.compiled import watch
 from millpond.maps.search.kernels import only_row
 called = []
 with watch(lambda: called.append(1)):
     only_row(0, np.zeros(0, np.int64))
-place, stats = cache_place(), only_row.compiled().stats
+place, stats = cache_location(), only_row.compiled().stats
 print(json.dumps({
     "folder": place and str(place.folder), "beside": bool(place and place.beside), "called": len(called),
     "hits": sum(stats.cache_hits.values()), "misses": sum(stats.cache_misses.values()),
@@ -170,7 +170,7 @@ def test_what_the_package_brings_is_not_compiled_again(world: World) -> None:
 
 def test_processes_store_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numba reads an index, adds to it and writes it: of two processes at once, one found the other's machine code."""
-    monkeypatch.setattr(compiled, "cache_place", lambda: CachePlace(tmp_path))
+    monkeypatch.setattr(compiled, "cache_location", lambda: CacheLocation(tmp_path))
     dispatcher = kernel(_doubled).compiled()
     file, held = dispatcher._cache._cache_file, list[bool]()
 

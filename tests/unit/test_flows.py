@@ -14,12 +14,12 @@ EDGES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_
 @given(EDGES)
 def test_edges_lead_down_unless_they_lead_back(edges: list[tuple[str, str]]) -> None:
     layout = laid_out(NAMES, edges)
-    assert layout.places.keys() == {*NAMES}
-    points = [*layout.places.values(), *(point for way in layout.bends.values() for point in way)]
+    assert layout.positions.keys() == {*NAMES}
+    points = [*layout.positions.values(), *(point for way in layout.bends.values() for point in way)]
     assert len({*points}) == len(points)
     assert {*layout.bends, *layout.back} == {*edges} and not {*layout.bends} & {*layout.back}
     for (source, sink), bends in layout.bends.items():
-        depths = [layout.places[source][0], *(depth for depth, _ in bends), layout.places[sink][0]]
+        depths = [layout.positions[source][0], *(depth for depth, _ in bends), layout.positions[sink][0]]
         assert depths == list(range(depths[0], depths[-1] + 1)) and len(depths) > 1
     for source, sink in layout.back:  # without it there is a way from its end to its begin
         assert source in reached(sink, {edge for edge in edges if edge != (source, sink)})

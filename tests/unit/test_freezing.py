@@ -19,7 +19,7 @@ from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.memory_bound import MEMORY_LEAST
 from millpond.nodes.fresh_snapshots import FreshSnapshots
-from millpond.spark.places import FolderPlace
+from millpond.spark.locations import SparkFolder
 from millpond.spark.planned_snapshot import snapshots_of
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import open_objects
@@ -81,7 +81,7 @@ def test_snapshots_take_the_memory_that_their_pond_may(tmp_path: Path, monkeypat
         for store in ("shard", "layers"):
             target = pond.create_map(store, kind="temporal_state", value="long", store=store)
             target.load(rows)
-            planned = snapshots_of(FolderPlace(str(pond.folder)), target).open(target.freeze().id)
+            planned = snapshots_of(SparkFolder(str(pond.folder)), target).open(target.freeze().id)
             served = fresh.of(target).snapshot
             target.load([{**rows[0], "value": 2}])
             laid = fresh.of(target)  # of a shard, what was loaded lies over what was frozen

@@ -16,8 +16,8 @@ from millpond.events.embedded.jobs import SpaceQueues
 from millpond.events.event import NewEvent
 from millpond.events.jobs.queues import Queue, Queues
 from millpond.events.jobs.submissions import NewJob, Submissions
+from millpond.events.location import open_streams
 from millpond.events.names import StreamName
-from millpond.events.place import open_streams
 from millpond.events.shared_jobs import HoldsJobs
 from millpond.kernel.keys import EVERYTHING, encode
 from millpond.kernel.keyspace import REGISTRY, Registry, Scope

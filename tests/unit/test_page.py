@@ -30,7 +30,7 @@ def test_pages_joined_are_the_whole_whatever_comes_and_goes(
     bookmarks, stored, whole = Bookmarks(b"a listing"), set(rows), KeyRange(b"", None)
 
     def read(bookmark: bytes) -> Page[bytes]:
-        left = whole if not bookmark else behind(whole, bookmarks.place(bookmark))
+        left = whole if not bookmark else behind(whole, bookmarks.position(bookmark))
         shown, more = cut((key for key in sorted(stored) if left.holds(key)), limit)
         stored.difference_update(gone)
         stored.update(come - gone)
@@ -52,16 +52,16 @@ def test_rows_that_are_their_own_places_are_all_read(rows: list[bytes], limit: i
 def test_a_bookmark_serves_the_listing_that_gave_it_alone(place: bytes, at: int, bit: int) -> None:
     bookmarks = Bookmarks(b"runs")
     bookmark = bookmarks.of(place)
-    assert bookmarks.place(bookmark) == place
+    assert bookmarks.position(bookmark) == place
     at %= len(bookmark)
     flipped = bookmark[:at] + bytes([bookmark[at] ^ 1 << bit]) + bookmark[at + 1 :]
     refused = [(bookmarks, flipped), (Bookmarks(b"tasks"), bookmark), (bookmarks, bookmark[:-1]), (bookmarks, place)]
     for listing, wrong in refused:
         with pytest.raises(Invalid) as error:
-            listing.place(wrong)
+            listing.position(wrong)
         assert error.value.kind == "search_bookmark"
     with pytest.raises(Invalid):
-        bookmarks.place(bookmark, KeyRange(place + b"\0", None))
+        bookmarks.position(bookmark, KeyRange(place + b"\0", None))
 
 
 @pytest.mark.parametrize("limit", [0, -1, 11])

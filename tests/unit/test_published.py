@@ -19,7 +19,7 @@ from millpond.client.snapshots.published import fetch_published
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.map import Map
-from millpond.maps.snapshots.published import HEAD, PublishedPlace, copy_snapshot, publish, read_head
+from millpond.maps.snapshots.published import HEAD, PublishedLocation, copy_snapshot, publish, read_head
 from millpond.pond import Pond
 from millpond.settings import load_settings
 from millpond.stores.objects import ObjectStore, open_objects
@@ -49,26 +49,26 @@ def load(pond_map: Map, numbers: range, value: int) -> None:
 
 
 @pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.s3)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> PublishedPlace:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> PublishedLocation:
     if request.param == "folder":
-        return PublishedPlace(str(tmp_path / "shared"))
+        return PublishedLocation(str(tmp_path / "shared"))
     bucket: ObjectStore = request.getfixturevalue("bucket")
     server: S3Server = request.getfixturevalue("s3_server")
     for name, value in server.environment.items():
         request.getfixturevalue("monkeypatch").setenv(name, value)
-    return PublishedPlace(bucket.where, server.config())
+    return PublishedLocation(bucket.where, server.config())
 
 
-def published(pond_map: Map, place: PublishedPlace, **options: Any) -> Any:
+def published(pond_map: Map, place: PublishedLocation, **options: Any) -> Any:
     return publish(pond_map.objects, place.of(pond_map.name), pond_map.freeze(), now_ms=1, **options)
 
 
-def opened(place: PublishedPlace, cache: str = "cache") -> Any:
+def opened(place: PublishedLocation, cache: str = "cache") -> Any:
     return millpond.open_snapshot("weather", place.where, client_cache=cache)
 
 
 @pytest.mark.usefixtures("process")
-def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPlace) -> None:
+def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedLocation) -> None:
     with pytest.raises(NotFound, match="millpond snapshots push") as caught:
         opened(place)
     assert caught.value.kind == "published_not_found"
@@ -81,7 +81,7 @@ def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPl
 
 
 @pytest.mark.usefixtures("processor")
-def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedPlace) -> None:
+def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedLocation) -> None:
     settings = load_settings(objects_place=place.where, client_cache="cache", maps_memory_max="32MiB")
     first = published(weather, place)[1]
     with fetch_published("WEATHER", settings, SystemClock())[0] as opened_first:
@@ -105,7 +105,7 @@ def test_what_was_sent_before_is_made_durable_before_it_counts(weather: Map, tmp
     assert synced == ["ranges", "indexes", "manifests"]
 
 
-def test_maps_of_ranges_bring_their_intervals(weather: Map, place: PublishedPlace, tmp_path: Path) -> None:
+def test_maps_of_ranges_bring_their_intervals(weather: Map, place: PublishedLocation, tmp_path: Path) -> None:
     with millpond.open(tmp_path / "other") as pond:
         owners = pond.create_map("owners", kind="ranged_state", value="string")
         owners.load([{"key_start": 1, "key_end": 9, "value": "a"}])
@@ -115,7 +115,7 @@ def test_maps_of_ranges_bring_their_intervals(weather: Map, place: PublishedPlac
 
 
 def test_the_head_goes_forward(weather: Map, tmp_path: Path) -> None:
-    place = PublishedPlace(str(tmp_path / "shared"))
+    place = PublishedLocation(str(tmp_path / "shared"))
     older = weather.freeze()
     shutil.copytree(weather.objects.where, tmp_path / "older")
     load(weather, range(5), 1000)
@@ -133,7 +133,7 @@ def test_the_head_goes_forward(weather: Map, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("processor")
 def test_of_several_who_publish_the_latest_stands(weather: Map, tmp_path: Path) -> None:
-    place, copies = PublishedPlace(str(tmp_path / "shared")), []
+    place, copies = PublishedLocation(str(tmp_path / "shared")), []
     for number in range(5):
         load(weather, range(number + 1), 1000 * number)
         copies.append((weather.freeze(), tmp_path / f"copy{number}"))
@@ -148,7 +148,7 @@ def test_of_several_who_publish_the_latest_stands(weather: Map, tmp_path: Path) 
 def test_a_damaged_object_is_named(
     weather: Map, s3_server: S3Server, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = PublishedPlace(bucket.where, s3_server.config())
+    place = PublishedLocation(bucket.where, s3_server.config())
     published(weather, place)
     folder = s3_server.folder / bucket.where.removeprefix("s3://") / "weather"
     hurt = max((folder / "ranges").iterdir())
@@ -178,7 +178,7 @@ def test_a_place_that_is_away_leaves_the_copy(
 ) -> None:  # fmt: skip
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
-    place = PublishedPlace(bucket.where, s3_server.config())
+    place = PublishedLocation(bucket.where, s3_server.config())
     published(weather, place)
     opened(place).close()
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -205,7 +205,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("process")
 def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Map, tmp_path: Path) -> None:
-    place = PublishedPlace(str(tmp_path / "shared"))
+    place = PublishedLocation(str(tmp_path / "shared"))
     old = published(weather, place)[0].manifest
     opened(place).close()
     shutil.copytree(tmp_path / "shared", tmp_path / "before")

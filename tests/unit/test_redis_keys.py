@@ -14,11 +14,11 @@ from millpond.errors import Invalid
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.redis.address import Address, parse_location
-from millpond.events.redis.keys import SHARDS, Place, is_hashed, parse_name
+from millpond.events.redis.keys import SHARDS, PondKeys, is_hashed, parse_name
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300) | st.text("_:{}%=/*a", max_size=4)
 streams = st.builds(StreamName, texts, texts)
-PLACE = Place("p")
+PLACE = PondKeys("p")
 
 
 @given(streams, streams)
@@ -54,7 +54,7 @@ def test_shards_spread_over_the_servers_of_a_cluster() -> None:
 def test_locations_have_places_and_hide_passwords() -> None:
     location = parse_location("redis://user:secret@one,two:7000,[::1]:7001/3#flights")
     assert location.seeds == (Address("one", 6379), Address("two", 7000), Address("::1", 7001))
-    assert (location.place, location.options["db"], location.options["password"]) == ("flights", 3, "secret")
+    assert (location.name, location.options["db"], location.options["password"]) == ("flights", 3, "secret")
     assert location.shown == "redis://user@one,two:7000,[::1]:7001/3#flights"
     assert parse_location("redis://one#p", "beside").options["password"] == "beside"
     assert parse_location("redis://:within@one#p", "beside").options["password"] == "within"
@@ -88,4 +88,4 @@ def test_other_urls_are_refused(url: str) -> None:
 @pytest.mark.parametrize("name", ["a b", "{a}", "a:b", "x" * 64, "é"])
 def test_other_places_are_refused(name: str) -> None:
     with pytest.raises(Invalid):
-        Place(name)
+        PondKeys(name)

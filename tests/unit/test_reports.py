@@ -226,7 +226,7 @@ def test_events_that_wait_are_bounded(blocked: Blocked, reporter: Reporter) -> N
 
 
 def test_a_pond_with_only_its_own_story_may_still_go_to_redis(tmp_path: Path) -> None:
-    from millpond.events.place import open_streams
+    from millpond.events.location import open_streams
 
     space, clock = MemorySpace(), ManualClock(now=1_000)
     EmbeddedStore(space, clock).append([EventBatch(StreamName(OWN_QUEUE, "load/a"), [NewEvent(1, b"")])])

@@ -10,7 +10,7 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import NotFound
 from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.pond import open_pond
-from millpond.spark.places import FolderPlace
+from millpond.spark.locations import SparkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def put(target: Map, value: int) -> None:
 @pytest.mark.parametrize("branch", ["", "fix"], ids=["main", "branch"])
 def test_layers_are_asked_as_of_the_call_or_an_age_later(pond: Pond, clock: ManualClock, branch: str) -> None:
     put(pond.map("layers"), 1)
-    place = FolderPlace(str(pond.folder), branch=branch)
+    place = SparkFolder(str(pond.folder), branch=branch)
     target = (pond.branch("fix", source="main") if branch else pond).map("layers")
     clock.advance(1000)
     called_ms = clock.now_ms()
@@ -60,7 +60,7 @@ def test_layers_are_asked_as_of_the_call_or_an_age_later(pond: Pond, clock: Manu
 
 
 def test_a_snapshot_that_is_retained_stays_whatever_takes_its_place(pond: Pond, clock: ManualClock) -> None:
-    target, place = pond.map("shard"), FolderPlace(str(pond.folder))
+    target, place = pond.map("shard"), SparkFolder(str(pond.folder))
     for retained in (False, True):
         put(target, int(retained))
         shelf, manifest = place.pin(pond, "shard")

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from millpond.spark.places import NodesPlace
+from millpond.spark.locations import SparkNodes
 from millpond.spark.staging import NodesStagingDir
 
 NAME = f"millpond-{os.getuid()}"
@@ -27,7 +27,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def attempt() -> Path:
-    return NodesStagingDir(NodesPlace("http://localhost:1"), "job").attempt(0, 0)
+    return NodesStagingDir(SparkNodes("http://localhost:1"), "job").attempt(0, 0)
 
 
 def is_private(folder: Path) -> bool:

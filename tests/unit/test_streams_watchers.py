@@ -23,7 +23,7 @@ from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Event, EventBatch, NewEvent, Page
 from millpond.events.events import Events
 from millpond.events.ids import parse_id
-from millpond.events.many_watch import ManyWatch, places_of
+from millpond.events.many_watch import ManyWatch, positions_of
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
 from millpond.server.routes.events import Watched
@@ -295,7 +295,7 @@ def test_several_streams_are_watched_as_one(store: CountedStore, watchers: Watch
         append(store, f"a{number}", stream=ONE)
         append(store, f"b{number}", stream=OTHER)
         clock.now += 1
-    with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+    with ManyWatch(watchers, positions_of([ONE, OTHER])) as watch:
         assert take_many(watch, 6) == [
             ("one", b"a0"), ("other", b"b0"), ("one", b"a1"), ("other", b"b1"), ("one", b"a2"), ("other", b"b2"),
         ]  # fmt: skip
@@ -307,7 +307,7 @@ def test_several_streams_are_watched_as_one(store: CountedStore, watchers: Watch
         places = {tuple(stream): after for stream, after in watch.after.items()}
     assert watchers.count == 0
     append(store, "a3", stream=ONE)
-    with ManyWatch(watchers, places_of(places)) as watch:
+    with ManyWatch(watchers, positions_of(places)) as watch:
         assert take_many(watch, 1) == [("one", b"a3")]
 
 
@@ -315,17 +315,17 @@ def test_a_long_stream_does_not_keep_others_from_being_read(store: CountedStore,
     for _ in range(3):
         append(store, *["x" * 300_000] * 20, stream=ONE)
     append(store, "b", stream=OTHER)
-    with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+    with ManyWatch(watchers, positions_of([ONE, OTHER])) as watch:
         first, second = watch.next_batch(None), watch.next_batch(None)
     assert {stream for stream, _ in first} == {ONE} and OTHER in {stream for stream, _ in second}
 
 
 def test_several_streams_are_watched_by_an_event_loop(store: CountedStore, watchers: Watchers) -> None:
     async def watch_both() -> list[bytes]:
-        with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+        with ManyWatch(watchers, positions_of([ONE, OTHER])) as watch:
             assert await watch.next_batch_async(0) == []
             assert await watch.next_batch_async(0) == [], "and nobody listens any more"
-            tails = [tail for tail, _ in watch.places() or ()]
+            tails = [tail for tail, _ in watch.positions() or ()]
             assert [tail.news for tail in tails] == [{}, {}]
             asyncio.get_running_loop().call_later(0, lambda: append(store, "late", stream=OTHER))
             return [event.payload for _, event in await watch.next_batch_async(None)]
@@ -336,12 +336,12 @@ def test_several_streams_are_watched_by_an_event_loop(store: CountedStore, watch
 def test_a_watch_of_several_streams_is_whole_or_refused(store: CountedStore, clock: ManualClock) -> None:
     few = Watchers(store, clock, watchers_max=1)
     with pytest.raises(Unavailable):
-        ManyWatch(few, places_of([ONE, OTHER]))
+        ManyWatch(few, positions_of([ONE, OTHER]))
     assert few.count == 0
     few.close()
     for streams in ([], [("q", str(number)) for number in range(1001)], {("q", "j"): "foo"}):
         with pytest.raises(Invalid):
-            places_of(streams)
+            positions_of(streams)
 
 
 class Held(CountedStore):
@@ -367,7 +367,7 @@ def test_a_watch_that_was_cancelled_while_it_read_loses_nothing_and_leaves_nothi
     append(store, "b", stream=OTHER)
 
     async def act() -> None:
-        with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+        with ManyWatch(watchers, positions_of([ONE, OTHER])) as watch:
             task = asyncio.create_task(watch.next_batch_async(None))
             await asyncio.to_thread(store.entered.wait, 30)
             task.cancel()
@@ -401,7 +401,7 @@ def test_events_taken_before_an_error_of_another_stream_come_again(clock: Manual
     watchers = Watchers(store, clock)
     append(store, "a", stream=ONE)
     store.broken = True
-    with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
+    with ManyWatch(watchers, positions_of([ONE, OTHER])) as watch:
         with pytest.raises(Unavailable):
             watch.next_batch(None)
         assert parse_id(watch.after[ONE]) == 0

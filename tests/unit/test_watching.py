@@ -91,7 +91,7 @@ def test_a_slice_that_is_longer_than_the_batch_of_a_watch_is_sent_once(monkeypat
     def one(watch: Watch) -> list[Event] | None:
         found = taken(watch)
         if found:
-            watch._place = found[0].number
+            watch._position = found[0].number
         return found[:1] if found else found
 
     monkeypatch.setattr(Watch, "_taken", one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from littlehorse.workflow import Workflow, WorkflowThread
 
-from millpond.airflow.place import Place
+from millpond.airflow.location import NodeLocation
 from millpond.airflow.runs import begun_or_found, name_of, state_of, stop
 from millpond.errors import NotFound
 from tests.workflows.conftest import SECONDS, WorkflowServer
@@ -24,7 +24,7 @@ def failing(wf: WorkflowThread) -> None:
 def test_each_try_finds_the_run_before_it_unless_that_failed(workflow_server: WorkflowServer) -> None:
     from littlehorse.model import PutExternalEventDefRequest
 
-    place = Place(f"http://127.0.0.1:{workflow_server.port}", f"127.0.0.1:{workflow_server.grpc_port}")
+    place = NodeLocation(f"http://127.0.0.1:{workflow_server.port}", f"127.0.0.1:{workflow_server.grpc_port}")
     with workflow_server.stub() as stub:
         stub.PutExternalEventDef(PutExternalEventDefRequest(name="ready"), timeout=SECONDS)
         for name, body in (("waiting", patient), ("failing", failing)):

@@ -140,7 +140,7 @@ def gone(driver: SparkDriver) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("worker", ["slow", "gone"])
 def test_a_job_is_taken_over_by_another_worker(driver: SparkDriver, tmp_path: Path, worker: str) -> None:
     assert passed(driver, "before it is taken")
-    place, key = driver.place(), f"taken from a {worker} one"
+    place, key = driver.location(), f"taken from a {worker} one"
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(driver.run, key, "function", holding(tmp_path))
         wait_for((tmp_path / "begun").exists)
@@ -174,7 +174,7 @@ def test_a_job_that_the_driver_has_no_more_is_not_begun_again(driver: SparkDrive
 
 def test_a_driver_that_a_checkpoint_names_is_the_same_process_on_this_machine(driver: SparkDriver) -> None:
     assert passed(driver, "named")
-    place = driver.place()
+    place = driver.location()
     for changed in ({"host": "elsewhere"}, {"began": "1"}, {"folder": "nothing"}, {"folder": "../x"}, {"pid": 1}):
         assert SparkDriver.again({**place, **changed}, "local[1]") is None
 
@@ -183,7 +183,7 @@ def test_a_driver_without_a_worker_ends_after_a_time(driver: SparkDriver, tmp_pa
     with ThreadPoolExecutor(1) as threads:
         lost = threads.submit(driver.run, "orphan", "function", holding(tmp_path))
         wait_for((tmp_path / "begun").exists)
-        place, clock = driver.place(), SystemClock()
+        place, clock = driver.location(), SystemClock()
         began, process = clock.monotonic(), gone(driver)
         assert isinstance(lost.exception(30), Unavailable)
     wait_for(lambda: began_of(place["pid"]) != place["began"])
@@ -232,7 +232,7 @@ def test_a_job_on_a_server_of_spark_connect_is_stopped_there(tmp_path: Path) -> 
     with connect_server(tmp_path) as master, closing(SparkDriver(master)) as own:
         assert_stopped(own, SLOW)
         assert passed(own, "the server is free")  # a job that went on would have both of its cores
-        assert own.place()["application"].startswith("local-")
+        assert own.location()["application"].startswith("local-")
 
 
 def assert_stopped(driver: SparkDriver, query: str) -> None:

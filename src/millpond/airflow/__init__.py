@@ -6,7 +6,7 @@
 
 | module | holds |
 |---|---|
-| `place`, `hook` | a node, and the connection of Airflow that names it |
+| `location`, `hook` | a node, and the connection of Airflow that names it |
 | `waits` | waiting for the three, by long polls and streams of the node: no thread meanwhile |
 | `runs` | the run of a task: its name, its start, how it ended |
 | `triggers`, `operators`, `sensors`, `assets` | those, as Airflow calls them |

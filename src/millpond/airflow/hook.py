@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from millpond.airflow.place import Place
+from millpond.airflow.location import NodeLocation
 from millpond.errors import Invalid, MillpondError
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-__all__ = ("CONNECTION", "HTTP_PORT", "MillpondHook", "place_of")
+__all__ = ("CONNECTION", "HTTP_PORT", "MillpondHook", "location_of")
 
 CONNECTION = "millpond_default"
 HTTP_PORT = 7433
 
 
-def place_of(connection: Connection) -> Place:
+def location_of(connection: Connection) -> NodeLocation:
     """The place that a connection names.
 
     Raises: `Invalid` for one without a host.
@@ -33,7 +33,7 @@ def place_of(connection: Connection) -> Place:
         raise Invalid("the connection names no node", kind="airflow_connection", connection=connection.conn_id,
                       hint="give its host, such as pond.example, and port, such as 7433")  # fmt: skip
     port, extra = int(connection.port or HTTP_PORT), connection.extra_dejson
-    return Place(
+    return NodeLocation(
         f"{scheme or 'http'}{separator or '://'}{host}:{port}", str(extra.get("workflows", f"{host}:{port + 1}")),
         str(extra.get("tenant", "default")), str(connection.password or ""), str(extra.get("tls_ca", "")),
     )  # fmt: skip
@@ -51,9 +51,9 @@ class MillpondHook(BaseHook):
         super().__init__()
         self.millpond_conn_id = millpond_conn_id
 
-    def get_conn(self) -> Place:
+    def get_conn(self) -> NodeLocation:
         """The node."""
-        return place_of(self.get_connection(self.millpond_conn_id))
+        return location_of(self.get_connection(self.millpond_conn_id))
 
     def test_connection(self) -> tuple[bool, str]:
         """True when the node answers, and what it says."""

@@ -45,11 +45,11 @@ class MillpondRunOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Begin the run or find it, and wait for its end."""
-        place, ti = MillpondHook(self.millpond_conn_id).get_conn(), context["ti"]
+        location, ti = MillpondHook(self.millpond_conn_id).get_conn(), context["ti"]
         # Clearing a task raises `max_tries`: tries before that are of runs that somebody wanted done again.
         first = max(1, min(ti.try_number, ti.max_tries - (self.retries or 0) + 1))
         name = name_of(ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
-        state = begun_or_found(place, self.pipeline, self.parameters, name, range(first, ti.try_number + 1))
+        state = begun_or_found(location, self.pipeline, self.parameters, name, range(first, ti.try_number + 1))
         self._run = state["run"]
         self.log.info("run %s of %s: %s", self._run, self.pipeline, state["status"])
         if not state["ended"] and self.deferrable:
@@ -57,7 +57,7 @@ class MillpondRunOperator(BaseOperator):
             timeout: timedelta | None = self.execution_timeout
             self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
         if not state["ended"]:
-            state = asyncio.run(ended(place, self._run, is_begun=True))
+            state = asyncio.run(ended(location, self._run, is_begun=True))
         return self.execute_complete(context, state)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> str:

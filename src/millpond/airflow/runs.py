@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final
 
-from millpond.airflow.place import Place
+from millpond.airflow.location import NodeLocation
 from millpond.errors import NotFound
 from millpond.workflows.deferred import engine, protocol
 
@@ -37,12 +37,12 @@ def name_of(*words: str) -> str:
     return f"{readable}-{blake2b(chr(0).join(words).encode(), digest_size=5).hexdigest()}"
 
 
-def state_of(place: Place, run: str) -> dict[str, Any] | None:
+def state_of(location: NodeLocation, run: str) -> dict[str, Any] | None:
     """A run's `status`, if it has `ended`, and of one that failed the `reason`; None when there is no such run.
 
     Raises: as `connected`.
     """
-    with place.call() as call:
+    with location.call() as call:
         try:
             row = call("GetWfRun", engine.run_id(run))
         except NotFound:
@@ -53,7 +53,7 @@ def state_of(place: Place, run: str) -> dict[str, Any] | None:
 
 
 def begun_or_found(
-    place: Place, pipeline: str, parameters: Mapping[str, Any], name: str, tries: range
+    location: NodeLocation, pipeline: str, parameters: Mapping[str, Any], name: str, tries: range
 ) -> dict[str, Any]:  # fmt: skip
     """The run of a task: the newest of its tries that has not failed, or one that begins now.
 
@@ -64,25 +64,25 @@ def begun_or_found(
     from millpond.workflows.backfill import NodeRuns
 
     for number in reversed(tries):
-        state = state_of(place, f"{name}-{number}")
+        state = state_of(location, f"{name}-{number}")
         if state is None:
             continue
         if state["status"] in _FAILED and number != tries[-1]:
             break
         if state["status"] in ("HALTING", "HALTED"):
-            with place.call() as call:
+            with location.call() as call:
                 call("ResumeWfRun", protocol.ResumeWfRunRequest(wf_run_id=engine.run_id(state["run"])))
         return state
     run = f"{name}-{tries[-1]}"
-    with place.call() as call:
+    with location.call() as call:
         NodeRuns(call, pipeline).begin(run, parameters)
     return {"run": run, "status": "RUNNING", "ended": False, "reason": ""}
 
 
-def stop(place: Place, run: str) -> None:
+def stop(location: NodeLocation, run: str) -> None:
     """Stop a run; a retry of its task resumes it.
 
     Raises: as `connected`.
     """
-    with place.call() as call:
+    with location.call() as call:
         call("StopWfRun", protocol.StopWfRunRequest(wf_run_id=engine.run_id(run)))

@@ -12,8 +12,8 @@ from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowSensorTimeout
 
 from millpond.airflow.hook import CONNECTION, MillpondHook
+from millpond.airflow.location import NodeLocation
 from millpond.airflow.operators import checked
-from millpond.airflow.place import Place
 from millpond.airflow.triggers import DataTrigger, RunTrigger
 from millpond.airflow.waits import ended, marks, newest
 from millpond.errors import Invalid
@@ -46,26 +46,26 @@ class MillpondSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> str:
         """Wait; what comes from now on counts, also before the triggerer has the task."""
-        place = MillpondHook(self.millpond_conn_id).get_conn()
+        location = MillpondHook(self.millpond_conn_id).get_conn()
         if self.awaited:
             trigger: Any = RunTrigger(self.awaited, self.millpond_conn_id, is_begun=False)
         else:
             data = str(self.map or self.branch)
-            after = str(self.after or asyncio.run(newest(place, data)))
+            after = str(self.after or asyncio.run(newest(location, data)))
             trigger = DataTrigger(data, self.millpond_conn_id, after)
         if self.deferrable:
             timeout = timedelta(seconds=self.timeout)
             self.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
         try:
-            event = asyncio.run(asyncio.wait_for(self._first(place, trigger), self.timeout))
+            event = asyncio.run(asyncio.wait_for(self._first(location, trigger), self.timeout))
         except TimeoutError:
             raise AirflowSensorTimeout(f"nothing came in {self.timeout} seconds") from None
         return self.execute_complete(context, event)
 
-    async def _first(self, place: Place, trigger: Any) -> dict[str, Any]:
+    async def _first(self, location: NodeLocation, trigger: Any) -> dict[str, Any]:
         if self.awaited:
-            return await ended(place, self.awaited, is_begun=False)
-        async with aclosing(marks(place, trigger.data, trigger.after)) as events:
+            return await ended(location, self.awaited, is_begun=False)
+        async with aclosing(marks(location, trigger.data, trigger.after)) as events:
             return await anext(events)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> str:

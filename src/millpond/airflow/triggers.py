@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseHook
 from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
 
-from millpond.airflow.hook import CONNECTION, place_of
+from millpond.airflow.hook import CONNECTION, location_of
 from millpond.airflow.runs import stop
 from millpond.airflow.waits import ended, marks, newest
 from millpond.errors import MillpondError
@@ -36,16 +36,16 @@ class RunTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """One event: how the run ended, or the `error` for which nobody can know."""
         try:
-            place = place_of(await BaseHook.aget_connection(self.millpond_conn_id))
-            yield TriggerEvent(await ended(place, self.own_run, is_begun=self.is_begun))
+            location = location_of(await BaseHook.aget_connection(self.millpond_conn_id))
+            yield TriggerEvent(await ended(location, self.own_run, is_begun=self.is_begun))
         except MillpondError as error:
             yield TriggerEvent({"error": str(error)})
 
     async def on_kill(self) -> None:
         """Stop the run."""
         if self.stops:
-            place = place_of(await BaseHook.aget_connection(self.millpond_conn_id))
-            await asyncio.to_thread(stop, place, self.own_run)
+            location = location_of(await BaseHook.aget_connection(self.millpond_conn_id))
+            await asyncio.to_thread(stop, location, self.own_run)
 
 
 class DataTrigger(BaseEventTrigger):
@@ -68,12 +68,12 @@ class DataTrigger(BaseEventTrigger):
         """An event for each load or commit; of a task that waits the first counts, or an `error`."""
         store = getattr(self, "asset_state_store", None)  # Airflow has it from 3.3 on
         try:
-            place = place_of(await BaseHook.aget_connection(self.millpond_conn_id))
+            location = location_of(await BaseHook.aget_connection(self.millpond_conn_id))
             after = self.after if store is None else await store.aget(_MARK)
             if after is None:
-                after = await newest(place, self.data)
+                after = await newest(location, self.data)
             self.log.info("waits for what comes to %s behind %s", self.data, after)
-            async for event in marks(place, self.data, after):
+            async for event in marks(location, self.data, after):
                 yield TriggerEvent(event)
                 if store is not None:
                     await store.aset(_MARK, event["mark"])

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import httpx
 
-from millpond.airflow.place import Place
+from millpond.airflow.location import NodeLocation
 from millpond.airflow.runs import state_of
 from millpond.client.wire_errors import from_wire
 from millpond.errors import Invalid, NotFound, Unavailable
@@ -34,10 +34,10 @@ _BEYOND: Final = 1 << 62
 """A position behind the end of every log."""
 
 
-def _client(place: Place) -> httpx.AsyncClient:
-    headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
+def _client(location: NodeLocation) -> httpx.AsyncClient:
+    headers = {"Authorization": f"Bearer {location.token}"} if location.token else {}
     return httpx.AsyncClient(
-        base_url=place.url, headers=headers, verify=place.ca or True, timeout=httpx.Timeout(2 * _POLL_SECONDS)
+        base_url=location.url, headers=headers, verify=location.ca or True, timeout=httpx.Timeout(2 * _POLL_SECONDS)
     )
 
 
@@ -54,18 +54,18 @@ async def _log(client: httpx.AsyncClient, **query: Any) -> dict[str, Any]:
     return page
 
 
-async def newest(place: Place, data: str) -> str:
+async def newest(location: NodeLocation, data: str) -> str:
     """The mark behind which somebody waits who begins now: a position of the log, or the head of a branch.
 
     Raises: as `_log`, and of a branch that is not there `NotFound`.
     """
     if "/" in data:
-        return await asyncio.to_thread(_head, place, data)
-    async with _client(place) as client:
+        return await asyncio.to_thread(_head, location, data)
+    async with _client(location) as client:
         return str((await _log(client, after=_BEYOND, limit=1, map=data))["last"]["position"])
 
 
-def marks(place: Place, data: str, after: str) -> AsyncGenerator[dict[str, Any], None]:
+def marks(location: NodeLocation, data: str, after: str) -> AsyncGenerator[dict[str, Any], None]:
     """The loads of a map, or commits of REPOSITORY/BRANCH, behind a mark; each has its own `mark`.
 
     Raises: `Invalid` for what is no position; as `loads`.
@@ -73,15 +73,15 @@ def marks(place: Place, data: str, after: str) -> AsyncGenerator[dict[str, Any],
     if "/" not in data and not after.isdecimal():
         raise Invalid("not a position of the log", kind="airflow_sensor", map=data, after=after,
                       hint="give the position of a load, or nothing")  # fmt: skip
-    return commits(place, data, after) if "/" in data else loads(place, data, int(after))
+    return commits(location, data, after) if "/" in data else loads(location, data, int(after))
 
 
-async def loads(place: Place, name: str, after: int) -> AsyncGenerator[dict[str, Any], None]:
+async def loads(location: NodeLocation, name: str, after: int) -> AsyncGenerator[dict[str, Any], None]:
     """The loads, and merges into `main`, that bring rows to a map behind a position.
 
     Raises: what the node answers, such as `NotFound` when it does not have so old entries any more.
     """
-    async with _client(place) as client:
+    async with _client(location) as client:
         while True:
             try:
                 page = await _log(client, after=after, map=name, wait=_POLL_SECONDS)
@@ -95,12 +95,12 @@ async def loads(place: Place, name: str, after: int) -> AsyncGenerator[dict[str,
             after = page["next"]
 
 
-async def commits(place: Place, branch: str, after: str) -> AsyncGenerator[dict[str, Any], None]:
+async def commits(location: NodeLocation, branch: str, after: str) -> AsyncGenerator[dict[str, Any], None]:
     """The heads that a branch has after a commit; of commits that follow one another at once, the last."""
-    async with aclosing(_wakes(place, OWN_QUEUE, f"repository/{branch}")) as wakes:
+    async with aclosing(_wakes(location, OWN_QUEUE, f"repository/{branch}")) as wakes:
         async for _ in wakes:
             try:
-                head = await asyncio.to_thread(_head, place, branch)
+                head = await asyncio.to_thread(_head, location, branch)
             except Unavailable:
                 continue
             if head != after:
@@ -108,15 +108,15 @@ async def commits(place: Place, branch: str, after: str) -> AsyncGenerator[dict[
                 yield {"mark": head, "branch": branch}
 
 
-async def ended(place: Place, run: str, *, is_begun: bool) -> dict[str, Any]:
+async def ended(location: NodeLocation, run: str, *, is_begun: bool) -> dict[str, Any]:
     """The state of a run that has ended, see `state_of`; one that has not begun yet is waited for, unless `is_begun`.
 
     Raises: `NotFound` when a run that was begun is not there any more; what the server answers.
     """
-    async with aclosing(_wakes(place, place.tenant, run)) as wakes:
+    async with aclosing(_wakes(location, location.tenant, run)) as wakes:
         async for _ in wakes:
             try:
-                state = await asyncio.to_thread(state_of, place, run)
+                state = await asyncio.to_thread(state_of, location, run)
             except Unavailable:
                 continue
             if state is None and is_begun:
@@ -126,16 +126,16 @@ async def ended(place: Place, run: str, *, is_begun: bool) -> dict[str, Any]:
     raise AssertionError("wakes do not end")
 
 
-def _head(place: Place, branch: str) -> str:
+def _head(location: NodeLocation, branch: str) -> str:
     repository, _, name = branch.partition("/")
-    with place.open() as pond:
+    with location.open() as pond:
         return str(pond.repositories.get(repository).branch(name).head().id)
 
 
-async def _wakes(place: Place, queue: str, job_set: str) -> AsyncGenerator[None, None]:
+async def _wakes(location: NodeLocation, queue: str, job_set: str) -> AsyncGenerator[None, None]:
     """One now, and one whenever something may have happened: many events at once are one."""
     rung = asyncio.Event()
-    listening = asyncio.create_task(_listen(place, {"queue": queue, "job_set": job_set}, rung))
+    listening = asyncio.create_task(_listen(location, {"queue": queue, "job_set": job_set}, rung))
     try:
         while True:
             yield
@@ -147,10 +147,10 @@ async def _wakes(place: Place, queue: str, job_set: str) -> AsyncGenerator[None,
         listening.cancel()
 
 
-async def _listen(place: Place, stream: dict[str, str], rung: asyncio.Event) -> None:
+async def _listen(location: NodeLocation, stream: dict[str, str], rung: asyncio.Event) -> None:
     """Ring with each line that a stream has from now on; that it has begun is one."""
     query = {**stream, "after": "newest", "follow": "true"}
-    async with _client(place) as client:
+    async with _client(location) as client:
         while True:
             with suppress(httpx.HTTPError):
                 async with client.stream("GET", "/v1/events", params=query) as response:

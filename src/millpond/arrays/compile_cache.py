@@ -33,13 +33,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ("CachePlace", "adopt", "cache_place", "one_at_a_time")
+__all__ = ("CacheLocation", "adopt", "cache_location", "one_at_a_time")
 
 _PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class CachePlace:
+class CacheLocation:
     """A folder for compiled kernels; `beside` is True when it is the package's own, a folder beside each module."""
 
     folder: Path
@@ -47,17 +47,17 @@ class CachePlace:
 
 
 @functools.cache
-def cache_place() -> CachePlace | None:
+def cache_location() -> CacheLocation | None:
     """The place of this process; None where nothing can be written to.
 
     It is found once: a process compiles into one place.
     """
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named and _writable(Path(named)):
-        return CachePlace(Path(named))
+        return CacheLocation(Path(named))
     if _writable(_PACKAGE / "__pycache__"):
-        return CachePlace(_PACKAGE, beside=True)
-    return next((CachePlace(folder) for folder in _own_folders() if _private(folder) and _writable(folder)), None)
+        return CacheLocation(_PACKAGE, beside=True)
+    return next((CacheLocation(folder) for folder in _own_folders() if _private(folder) and _writable(folder)), None)
 
 
 def _own_folders() -> list[Path]:

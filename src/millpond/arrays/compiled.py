@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from millpond.arrays.compile_cache import adopt, cache_place, one_at_a_time
+from millpond.arrays.compile_cache import adopt, cache_location, one_at_a_time
 
 __all__ = ("KERNELS", "Kernel", "kernel", "kernel_of", "watch")
 
@@ -117,12 +117,12 @@ def _stored(function: Any, options: dict[str, Any]) -> Any:
     """The function as numba calls it, with a cache where there is a place for one."""
     from numba import config, njit
 
-    place = cache_place()
-    if place is None:
+    location = cache_location()
+    if location is None:
         return njit(**options)(function)
     # Numba chooses the folder of a function when it is decorated, from this setting, which all its users share.
     shared = config.CACHE_DIR
-    config.CACHE_DIR = "" if place.beside else str(place.folder)
+    config.CACHE_DIR = "" if location.beside else str(location.folder)
     try:
         dispatcher = njit(cache=True, **options)(function)
     except RuntimeError:  # "cannot cache function": the folder of one module is less writable than the package's
@@ -130,7 +130,7 @@ def _stored(function: Any, options: dict[str, Any]) -> Any:
     finally:
         config.CACHE_DIR = shared
     one_at_a_time(dispatcher)
-    if not place.beside:
+    if not location.beside:
         source = Path(function.__code__.co_filename)
         adopt(source, function.__qualname__, function.__code__.co_firstlineno, Path(dispatcher.stats.cache_path))
     return dispatcher
@@ -156,8 +156,8 @@ def _listen() -> None:
 
 @functools.cache
 def _announce() -> None:
-    place = cache_place()
-    where = "nowhere: no folder can be written to" if place is None else place.folder
+    location = cache_location()
+    where = "nowhere: no folder can be written to" if location is None else location.folder
     _LOG.info("compiling kernels, once; stored in %s", where)
     for compiling in tuple(_WATCHERS):
         compiling()

@@ -27,7 +27,7 @@ from typing import IO, Self
 import numpy as np
 
 from millpond.arrays.byte_columns import Bytes, run_ends
-from millpond.arrays.compile_cache import cache_place
+from millpond.arrays.compile_cache import cache_location
 from millpond.arrays.compiled import KERNELS
 from millpond.errors import Internal, Unavailable
 
@@ -97,8 +97,8 @@ def warm(processes: int | None = None, advance: Callable[[int], object] | None =
 
     Raises: `Unavailable` when no folder can hold the cache.
     """
-    place = cache_place()
-    if place is None:
+    location = cache_location()
+    if location is None:
         raise Unavailable(
             "compiled kernels cannot be stored: no folder for them can be written to", kind="cache_unwritable",
             hint="name one in NUMBA_CACHE_DIR",
@@ -110,7 +110,7 @@ def warm(processes: int | None = None, advance: Callable[[int], object] | None =
     count = max(1, min(processes or processors(), len(kernels)))
     with ExitStack() as stack:
         workers = [stack.enter_context(_Worker(work, advance or (lambda _count: None))) for _ in range(count)]
-    return Warmed(len(kernels), sum(worker.compiled for worker in workers), count, str(place.folder))
+    return Warmed(len(kernels), sum(worker.compiled for worker in workers), count, str(location.folder))
 
 
 class _Worker:

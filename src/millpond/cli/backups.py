@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.client.location import FolderLocation, parse_location
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ("create", "listed", "prune_old", "restore", "verify")
 
-Place = Annotated[str, typer.Argument(metavar="PLACE", help="s3://bucket/prefix, or a folder.", show_default=False)]
+RefPath = Annotated[str, typer.Argument(metavar="PLACE", help="s3://bucket/prefix, or a folder.", show_default=False)]
 BackupName = Annotated[
     str | None, typer.Option("--backup", metavar="ID", help="The backup.", show_default="the newest")
 ]
@@ -43,14 +43,14 @@ Scratch = Annotated[
     "millpond backup create /mnt/backups --full --json",
 )
 def create(
-    place: Place, pond: PondPlace = "pond",
+    location: RefPath, pond: PondLocation = "pond",
     full: Annotated[bool, typer.Option("--full", help="Copy every map anew, not only what changed.")] = False,
     scratch: Scratch = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Back up a pond as it is now. Loads and lookups go on; the next backups bring only what changed."""
     from millpond.nodes.backups.create import create_backup
 
-    settings, objects = _place(place)
+    settings, objects = _location(location)
     with (
         _source(pond, settings) as source,
         _scratch(scratch) as folder,
@@ -77,11 +77,11 @@ def create(
 
 
 @verb("backup list", "millpond backup list /mnt/backups", "millpond backup list PLACE --json")
-def listed(place: Place) -> console.Shown:
+def listed(location: RefPath) -> console.Shown:
     """Show the backups of a place, the oldest first."""
     from millpond.nodes.backups.layout import list_backups
 
-    _, objects = _place(place)
+    _, objects = _location(location)
     rows = [_row(backup) for backup in list_backups(objects)]
     return console.table(
         rows,
@@ -96,12 +96,12 @@ def listed(place: Place) -> console.Shown:
 
 
 @verb("backup verify", "millpond backup verify s3://bucket/backups", "millpond backup verify /mnt/backups --json")
-def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, json: Json = False) -> None:
+def verify(location: RefPath, backup: BackupName = None, scratch: Scratch = None, json: Json = False) -> None:
     """Read all that a backup needs, and compare checksums. `millpond restore` checks more: it opens every map."""
     from millpond.nodes.backups.layout import find_backup
     from millpond.nodes.backups.prune import check_backup
 
-    _, objects = _place(place)
+    _, objects = _location(location)
     backup_ = find_backup(objects, backup)
     with _scratch(scratch) as folder, console.progress("verifying", unit="bytes", quiet=json) as advance:
         problems = check_backup(objects, backup_, folder, advance)
@@ -118,13 +118,13 @@ def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, jso
 
 @verb("backup prune", "millpond backup prune /mnt/backups --keep 7")
 def prune_old(
-    place: Place,
+    location: RefPath,
     keep: Annotated[int, typer.Option("--keep", metavar="N", help="The newest backups of each pond to leave.")],
 ) -> console.Shown:
     """Remove old backups, and what only they needed."""
     from millpond.nodes.backups.prune import prune
 
-    _, objects = _place(place)
+    _, objects = _location(location)
     with _scratch(None) as folder:
         pruned = prune(objects, keep, folder, SystemClock())
     removed = console.human_count(len(pruned.backups), "backup"), console.human_count(pruned.objects, "file")
@@ -139,7 +139,7 @@ def prune_old(
     "millpond restore /mnt/backups pond --backup 20130208T180000.042Z-17 --position 12",
 )
 def restore(
-    place: Place,
+    location: RefPath,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the pond.", show_default=False)],
     backup: BackupName = None,
     position: Annotated[
@@ -157,7 +157,7 @@ def restore(
     from millpond.nodes.backups.layout import find_backup
     from millpond.nodes.backups.restore import restore_backup
 
-    _, objects = _place(place)
+    _, objects = _location(location)
     backup_ = find_backup(objects, backup)
     with console.progress("restoring", unit="entries", quiet=json) as advance:
         restored = restore_backup(objects, backup_, folder, SystemClock(), position=position, advance=advance)
@@ -174,13 +174,13 @@ def restore(
         _warn_of_left_out(backup_)
 
 
-def _place(where: str) -> tuple[Settings, ObjectStore]:
-    from millpond.client.snapshots.published import published_place
-    from millpond.nodes.backups.layout import open_place
+def _location(where: str) -> tuple[Settings, ObjectStore]:
+    from millpond.client.snapshots.published import published_location
+    from millpond.nodes.backups.layout import open_location
     from millpond.settings import load_settings
 
     settings = load_settings(said="command line", objects_place=where)
-    return settings, open_place(published_place(settings).where)
+    return settings, open_location(published_location(settings).where)
 
 
 def _source(pond: str, settings: Settings) -> AbstractContextManager[BackupSource]:

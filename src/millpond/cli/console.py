@@ -48,7 +48,7 @@ def show_console(
     from millpond.server.run import Service
     from millpond.settings import load_settings
 
-    _check_place(pond)
+    _check_location(pond)
     token, ticket = draw_token(SystemClock()), draw_token(SystemClock())
     reader = {"name": "console", "sha256": hash_token(token), "rights": {"admin": ["*"]}}
     settings = load_settings(
@@ -62,7 +62,7 @@ def show_console(
         service.run(lambda: _begin(service, ticket, browser=browser, as_json=json))
 
 
-def _check_place(pond: str) -> None:
+def _check_location(pond: str) -> None:
     """Insist on a pond that is there, for a node would make one.
 
     Raises: `Invalid` for that of nodes; `NotFound`; as `BucketLocation.open`.

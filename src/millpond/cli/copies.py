@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 
 from millpond.cli.maps import copied
-from millpond.cli.options import Branch, Json, PondPlace, pond_at
+from millpond.cli.options import Branch, Json, PondLocation, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.errors import Invalid, NotFound
 
 __all__ = ("copy",)
 
-_Place = Annotated[str, typer.Argument(show_default=False, help="A map; or a pond: ./folder, a bucket, a node.")]
+_Location = Annotated[str, typer.Argument(show_default=False, help="A map; or a pond: ./folder, a bucket, a node.")]
 
 
 @verb(
@@ -30,7 +30,7 @@ _Place = Annotated[str, typer.Argument(show_default=False, help="A map; or a pon
     "millpond copy s3://bucket/pond ./pond --map weather --map prices --json",
 )
 def copy(
-    source: _Place, target: _Place,
+    source: _Location, target: _Location,
     maps: Annotated[
         list[str] | None,
         typer.Option("--map", metavar="NAME", help="Of a pond only this map, of main.", show_default="the whole pond"),
@@ -38,17 +38,17 @@ def copy(
     without_runs: Annotated[
         bool, typer.Option("--without-runs", help="Leave runs of workflows behind, where they need not go.")
     ] = False,
-    branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
+    branch: Branch = None, pond: PondLocation = "pond", json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Copy a layered map, which takes no room and no time; or a pond to another place, where it is verified.
 
     A pond that is copied again sends what changed since. Let one of the two go on with its runs of workflows.
     """
-    places = ["/" in place for place in (source, target)]
-    if any(places) != all(places):
+    locations = ["/" in location for location in (source, target)]
+    if any(locations) != all(locations):
         raise Invalid("a map and a pond are given", kind="copy_place", source=source, target=target,
                       hint="write a pond in this folder as ./pond")  # fmt: skip
-    if all(places):
+    if all(locations):
         if branch is not None:
             raise typer.BadParameter("a pond is copied with its branches: leave --branch out")
         return _copy_pond(source, target, maps or [], without_runs=without_runs, json=json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, pond_at
+from millpond.cli.options import Branch, Confirmed, Json, MapName, PondLocation, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.errors import Invalid
@@ -34,7 +34,7 @@ def delete(
     ] = False,
     yes: Confirmed = False,
     branch: Branch = None,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> None:
     """Delete the rows for which a condition holds. Asks first; off a terminal, --yes is needed."""
@@ -59,7 +59,7 @@ def delete(
     console.say(f"deleted {console.human_count(report.rows_removed, 'row')} of {report.map}{as_commit}")
     for ref in report.changed:
         console.say(f"also from {ref}")
-    for place in report.left:
-        console.say(f"not purged: {place}")
+    for location in report.left:
+        console.say(f"not purged: {location}")
     if now and report.purged:
         console.say("purged: no file of the map has such rows")

@@ -213,7 +213,7 @@ def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds:
     console.print_table(columns, rows, title="Some flights of a stormy day, with the weather of their hour")
     _show_corrected(results.corrected)
     shares = ", ".join(f"{lookup.into} {flights.matches[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
-    places = ", ".join(f"{name} {count / addresses.rows:.0%}" for name, count in list(addresses.largest.items())[:3])
+    locations = ", ".join(f"{name} {count / addresses.rows:.0%}" for name, count in list(addresses.largest.items())[:3])
     speed = f"{flights.rows * len(lookups) / flights.seconds:,.0f} lookups a second"
     # A virtual environment that is not active is not searched for the commands named below.
     path = "" if shutil.which("millpond") else f'PATH="{_typed_path(Path(sys.executable).parent)}:$PATH" '
@@ -221,7 +221,7 @@ def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds:
         f"""{loaded:,} rows loaded into {len(results.maps)} maps by Spark in {loading:.0f} s.
 {flights.rows:,} flights, looked up {len(lookups)} times each, in {flights.seconds:.1f} s: {speed}.
 Found: {shares} …
-{addresses.rows:,} IPv4 addresses placed in {addresses.seconds:.1f} s: {places} …
+{addresses.rows:,} IPv4 addresses placed in {addresses.seconds:.1f} s: {locations} …
 
 Done in {seconds:.0f} s. All flights are in {folder}/flights.parquet. Try next:
   export {path}MILLPOND_POND={folder}/pond

@@ -18,7 +18,7 @@ from millpond.cli.options import (
     Jobs,
     Json,
     Kinds,
-    PondPlace,
+    PondLocation,
     Until,
     event_filters,
     existing_pond,
@@ -64,7 +64,7 @@ def listed(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only the streams of this queue.")] = None,
     job_set: Annotated[str | None, typer.Argument(metavar="[JOBSET]", help="The days of this job set.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many streams at most.")] = 1_000,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
 ) -> console.Shown:
     """List streams, or the days of one: their state, events, and bytes as they are stored."""
     with existing_pond(pond) as opened:
@@ -114,7 +114,7 @@ def read(
         int | None, typer.Option("--limit", min=1, help="So many events at most.", show_default="all")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print the id, kind and payload of each event.")] = False,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> None:
     """Print the events that are there, oldest first; `millpond watch` goes on with those to come."""
@@ -144,7 +144,7 @@ def export(
     kind: Kinds = None,
     job: Jobs = None,
     header: Headers = None,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> None:
     """Write events to a file of Parquet, for Spark, DuckDB, Polars or pandas; it is there whole or not at all."""
@@ -182,10 +182,10 @@ def append(
     source: Annotated[
         str, typer.Option("--source", metavar="NAME", help="Where the lines come from: each of them counts once.")
     ] = "",
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
 ) -> console.Shown:
     """Append each line of a file, or of what is piped in, as an event of now."""
-    from millpond.cli.versions.places import items
+    from millpond.cli.versions.locations import items
     from millpond.events.lines import append_lines
 
     headers = items(header, "such as --header team=etl")
@@ -212,7 +212,7 @@ def imported(
         str | None,
         typer.Option("--job-set", metavar="JOBSET", help="The job set of all events.", show_default="the column"),
     ] = None,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> None:
     """Append the events of a file of Parquet with their times; the same file again adds nothing."""
@@ -238,7 +238,7 @@ def imported(
 def compress(
     after: Age = "2d",
     rate: Rate = "0",
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> None:
     """Compress old days now. Ids and events stay as they are; readers and writers go on meanwhile."""
@@ -252,7 +252,7 @@ def compress(
 @verb("events expire", "millpond events expire --after 30d")
 def expire(
     after: Age = "14d",
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> None:
     """Drop old days now, whole, with their events. Job sets with a rule keep theirs for its age."""
@@ -303,7 +303,7 @@ def delete(
     job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
     job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only the events of this job.")] = None,
     yes: Confirmed = False,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> console.Shown:
     """Delete the events of a job set, or of one job of it. Asks first; off a terminal, --yes is needed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from millpond.cli.options import Json, NodePlace
+from millpond.cli.options import Json, NodeLocation
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.client.location import FolderLocation, parse_location
@@ -35,7 +35,7 @@ def jobs(
         bool, typer.Option("--workers", help="Show its threads instead; also of a folder.")
     ] = False,
     everywhere: AllNodes = False,
-    pond: NodePlace = None,
+    pond: NodeLocation = None,
     json: Json = False,
 ) -> None:
     """Show what a node does by itself: how often, how it went, and when next."""
@@ -67,7 +67,7 @@ def run(
     name: JobName,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run has ended.")] = True,
     everywhere: AllNodes = False,
-    pond: NodePlace = None,
+    pond: NodeLocation = None,
     json: Json = False,
 ) -> None:
     """Run a job now, also when it is paused. Ends with 1 when the run went wrong."""
@@ -85,13 +85,13 @@ def run(
 
 
 @verb("jobs pause", "millpond jobs pause retain", "millpond jobs pause compact --all --json")
-def pause(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
+def pause(name: JobName, everywhere: AllNodes = False, pond: NodeLocation = None, json: Json = False) -> None:
     """Do not run a job by itself any more, also after a restart of the node."""
     _switch(name, "pause", "paused; it still runs on request", pond, everywhere, as_json=json)
 
 
 @verb("jobs resume", "millpond jobs resume retain", "millpond jobs resume compact --all")
-def resume(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
+def resume(name: JobName, everywhere: AllNodes = False, pond: NodeLocation = None, json: Json = False) -> None:
     """Run a paused job by itself again."""
     _switch(name, "resume", "runs by itself", pond, everywhere, as_json=json)
 

@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from millpond.cli.options import Branch, InputFormat, Json, Master, Null, PondPlace, TimeUnit, Zone, comma_list, pond_at
+from millpond.cli.options import (
+    Branch,
+    InputFormat,
+    Json,
+    Master,
+    Null,
+    PondLocation,
+    TimeUnit,
+    Zone,
+    comma_list,
+    pond_at,
+)
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.clock import SystemClock
@@ -103,7 +114,7 @@ def load(
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    stage: Stage = False, branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
+    stage: Stage = False, branch: Branch = None, pond: PondLocation = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
     from millpond.maps.inputs.mapping import ColumnMapping, value_columns

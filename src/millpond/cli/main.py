@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from millpond import __version__
-from millpond.arrays.compile_cache import cache_place
+from millpond.arrays.compile_cache import cache_location
 from millpond.arrays.compiled import watch
 from millpond.cli import options, verbs
 from millpond.cli.plain_options import take_text_as_typed
@@ -170,8 +170,8 @@ def _traced(ctx: Any) -> Iterator[None]:
 
 def _note_compiling(*, quiet: bool) -> None:
     """Say why the first command of its kind takes seconds: it compiles the kernels that it needs, and no more."""
-    place = cache_place()
-    where = "no folder can store it, see 'millpond warm -h'" if place is None else f"stored in {place.folder}"
+    location = cache_location()
+    where = "no folder can store it, see 'millpond warm -h'" if location is None else f"stored in {location.folder}"
     if not quiet:
         sys.stderr.write(f"compiling machine code, once: {where}\n")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, Master, PondPlace, pond_at
+from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, Master, PondLocation, pond_at
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
@@ -31,7 +31,7 @@ _HERE = "pond"
 )
 def condense(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
-    pond: PondPlace = _HERE, json: Json = False,
+    pond: PondLocation = _HERE, json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
     return _maintain_maps(
@@ -47,7 +47,7 @@ def condense(
 )
 def retain(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
-    pond: PondPlace = _HERE, json: Json = False,
+    pond: PondLocation = _HERE, json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Delete rows that are older than the map keeps them, or combine them to wider buckets."""
     return _maintain_maps(
@@ -65,7 +65,7 @@ def retain(
 def compact(
     names: MapNames = None, all_maps: AllMaps = False,
     spark: Annotated[bool, typer.Option("--spark", help="Fold many layers with Spark.")] = False,
-    master: Master = None, pond: PondPlace = _HERE, json: Json = False,
+    master: Master = None, pond: PondLocation = _HERE, json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Rewrite the map's file so that the disk gets back what was deleted."""
     if not spark and master is None:
@@ -91,7 +91,7 @@ def collect(
     grace: Annotated[
         str, typer.Option("--grace", metavar="AGE", help="Of a bucket, what is younger stays: a minute at least.")
     ] = "1d",
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> console.Shown:
     """Collect garbage: remove the files of layered maps that nothing needs."""

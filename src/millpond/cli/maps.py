@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.declared import commands
-from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, pond_at
+from millpond.cli.options import Branch, Confirmed, Json, MapName, PondLocation, pond_at
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import AT_REF, verb
@@ -148,7 +148,7 @@ def create(
     ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     branch: Branch = None,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
 ) -> console.Shown:
     """Create a map. The pond is made if it is not there yet."""
     import millpond
@@ -293,7 +293,7 @@ def alter(
     ] = None,
     store: Annotated[StoreChoice | None, typer.Option(help="Convert the map to this form of rows.")] = None,
     branch: Branch = None,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
 ) -> console.Shown:
     """Change a map's settings, or the fields of a layered map: rows stay as they are, and show the new fields."""
     settings = _settings(
@@ -316,7 +316,7 @@ NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
 
 
 @verb("rename", "millpond rename weather climate", "millpond rename weather climate --json")
-def rename(name: MapName, new: NewName, branch: Branch = None, pond: PondPlace = _HERE) -> console.Shown:
+def rename(name: MapName, new: NewName, branch: Branch = None, pond: PondLocation = _HERE) -> console.Shown:
     """Give a layered map another name."""
     with pond_at(pond, branch) as opened:
         definition = opened.catalogue.rename(name, new)
@@ -359,7 +359,7 @@ def drop(
     name: MapName,
     yes: Confirmed = False,
     branch: Branch = None,
-    pond: PondPlace = _HERE,
+    pond: PondLocation = _HERE,
     json: Json = False,
 ) -> console.Shown:
     """Drop a map and all its data. Asks first; off a terminal, --yes is needed."""

@@ -27,7 +27,7 @@ _STARTING_TRIES = 60
 _ORDER_SECONDS = 120.0
 """A node answers an order when nodes have followed, or it is clear that they do not."""
 
-Place = Annotated[
+RefPath = Annotated[
     str | None,
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the nodes of millpond.toml",
@@ -42,7 +42,7 @@ def promote(
     without_primary: Annotated[
         bool, typer.Option("--without-primary", help="The primary is lost. Most nodes must agree.")
     ] = False,
-    pond: Place = None,
+    pond: RefPath = None,
     json: Json = False,
 ) -> None:
     """Make another node the primary. Loads wait a moment, and go on there.
@@ -70,7 +70,7 @@ def add(
         str, typer.Argument(metavar="URL", help="The new node. It runs, and its `nodes.urls` names the others.")
     ],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the node has everything.")] = True,
-    pond: Place = None,
+    pond: RefPath = None,
     json: Json = False,
 ) -> None:
     """Make a node that has everything a member: from then on it answers, and loads wait for it."""
@@ -95,7 +95,7 @@ def remove(
     lost: Annotated[
         bool, typer.Option("--lost", help="The node is off for good. One that runs on would give old answers.")
     ] = False,
-    pond: Place = None,
+    pond: RefPath = None,
     json: Json = False,
 ) -> None:
     """Take a node out of the pond: it answers nothing any more, and no load waits for it."""
@@ -148,8 +148,8 @@ def _nodes(node: str, pond: str | None) -> Iterator[tuple[str, Nodes]]:
 
     settings = load_settings()
     url = node_urls(node)[0]
-    places = [*node_urls(pond or settings.nodes.urls or url), url]
-    nodes = Nodes(dict.fromkeys(places), settings)
+    locations = [*node_urls(pond or settings.nodes.urls or url), url]
+    nodes = Nodes(dict.fromkeys(locations), settings)
     try:
         nodes.learn()
         nodes.relearn()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, NodePlace
+from millpond.cli.options import Json, NodeLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -22,7 +22,7 @@ _PAUSE_SECONDS = 0.25
 
 
 @verb("node status", "millpond node status", "millpond node status --pond http://n1:7433 --json")
-def status(pond: NodePlace = None, json: Json = False) -> None:
+def status(pond: NodeLocation = None, json: Json = False) -> None:
     """Show every node: its role, whether it is ready and why not, its position, its lag, its clock and its version.
 
     Ends with 11 when a node is not ready or cannot be reached.

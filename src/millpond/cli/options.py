@@ -34,9 +34,9 @@ __all__ = (
     "Master",
     "Null",
     "Out",
-    "NodePlace",
+    "NodeLocation",
     "PondFolder",
-    "PondPlace",
+    "PondLocation",
     "Ref",
     "Resolution",
     "Until",
@@ -78,14 +78,14 @@ PondFolder = Annotated[
         callback=_folder,
     ),
 ]  # fmt: skip
-PondPlace = Annotated[
+PondLocation = Annotated[
     str,
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="FOLDER|URL", show_default="./pond",
         help="The pond: a folder, a bucket such as s3://bucket/pond, or the URL of a node, such as http://localhost:7433.",
     ),
 ]  # fmt: skip
-NodePlace = Annotated[
+NodeLocation = Annotated[
     str | None,
     typer.Option(
         "--pond", envvar="MILLPOND_POND", metavar="URL", show_default="the node of millpond.toml",
@@ -212,12 +212,12 @@ def event_filters(kinds: list[str] | None, jobs: list[str] | None, headers: list
 
 
 @contextmanager
-def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **settings: Any) -> Iterator[PondLike]:
+def pond_at(location: str | Path, branch: str | None, ref: str | None = None, **settings: Any) -> Iterator[PondLike]:
     """An existing pond, as it is on a branch or at a ref, where one is named.
 
     Raises: as `existing_pond`; `NotFound` for the ref; `Invalid` where both are named, and for nodes that replicate.
     """
-    with existing_pond(place, **settings) as opened:
+    with existing_pond(location, **settings) as opened:
         if branch is None and ref is None:
             yield opened
             return
@@ -229,7 +229,7 @@ def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **set
         yield at.at(ref) if branch is None else at.branch(branch) if branch != "main" else opened
 
 
-def existing_pond(place: str | Path, **settings: Any) -> PondLike:
+def existing_pond(location: str | Path, **settings: Any) -> PondLike:
     """Open a pond that is there: in a folder, or, with those `settings` that are not None, on nodes.
 
     Raises: `NotFound` when there is none; only `millpond init` makes one. `Unavailable` when no node can be reached.
@@ -237,4 +237,4 @@ def existing_pond(place: str | Path, **settings: Any) -> PondLike:
     from millpond.arrays.deferred_pandas import defer_pandas
 
     defer_pandas()
-    return parse_location(str(place)).open_existing(**settings)
+    return parse_location(str(location)).open_existing(**settings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, existing_pond
+from millpond.cli.options import Json, PondLocation, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.errors import Invalid, NotFound
@@ -50,7 +50,7 @@ def parts(
     state: Annotated[
         State | None, typer.Option("--state", help="Only parts in this state.", show_default="all that are not kept")
     ] = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:
     """Show parts that wait, are merged, or were quarantined, and why. Merged parts are kept for a while."""
@@ -77,7 +77,7 @@ def parts(
 
 
 @verb("parts retry", "millpond parts retry", "millpond parts retry 3fa9c01b --json")
-def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
+def retry(ids: PartIds = None, pond: PondLocation = "pond", json: Json = False) -> None:
     """Merge parts once more that were quarantined: those named, or all of them."""
     with existing_pond(pond) as opened:
         shown, error = _retry(opened, ids)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import PondPlace
+from millpond.cli.options import PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.client.location import BucketLocation, NodesLocation, parse_location
@@ -22,10 +22,10 @@ __all__ = ("init", "version")
     "millpond init s3://bucket/pond --space postgresql://user@server:5432/database",
 )  # fmt: skip
 def init(
-    place: Annotated[
+    address: Annotated[
         str | None, typer.Argument(metavar="[FOLDER|s3://BUCKET/PREFIX]", help="The folder, or the bucket.")
     ] = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     space: Annotated[
         str,
         typer.Option("--space", metavar="URL", help="The database of a bucket's rows.", show_default="the bucket"),
@@ -34,12 +34,14 @@ def init(
     """Make a pond. An existing pond is left as it is; but rows in a database are moved to another --space."""
     import millpond
 
-    place = place or pond
-    location = parse_location(place)
+    address = address or pond
+    location = parse_location(address)
     if isinstance(location, NodesLocation):
-        raise Invalid("a node makes its own pond", kind="pond_folder", pond=place, hint="millpond serve --data FOLDER")
+        raise Invalid(
+            "a node makes its own pond", kind="pond_folder", pond=address, hint="millpond serve --data FOLDER"
+        )
     if space and not isinstance(location, BucketLocation):
-        raise Invalid("only a pond in a bucket has its rows elsewhere", kind="head_other", pond=place, space=space,
+        raise Invalid("only a pond in a bucket has its rows elsewhere", kind="head_other", pond=address, space=space,
                       hint="name a bucket, or leave --space out")  # fmt: skip
     settings: dict[str, Any] = {"space": space} if space else {}
     moved = isinstance(location, BucketLocation) and bool(space) and location.move_head(space)
@@ -49,11 +51,11 @@ def init(
     except NotFound as error:
         if error.kind != "pond_not_found":
             raise
-        opened, made = millpond.open(place, **settings), True
+        opened, made = millpond.open(address, **settings), True
     opened.close()
-    text = f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed"
-    text = f"the rows of the pond in {place} were moved" if moved else text
-    return console.said({"pond": place, "made": made, "moved": moved}, text)
+    text = f"made a pond in {address}" if made else f"there is a pond in {address} already; nothing was changed"
+    text = f"the rows of the pond in {address} were moved" if moved else text
+    return console.said({"pond": address, "made": made, "moved": moved}, text)
 
 
 @verb("version", "millpond version", "millpond version --json")

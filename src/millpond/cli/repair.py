@@ -69,7 +69,7 @@ def repair(
             console.say(f"{status['node']}: nothing was to be done")
 
 
-def _put_back(places: list[str], source: str | None, *, quiet: bool) -> None:
+def _put_back(locations: list[str], source: str | None, *, quiet: bool) -> None:
     """Repair ponds in folders and buckets.
 
     Raises: `Corrupt` where problems are left.
@@ -78,15 +78,15 @@ def _put_back(places: list[str], source: str | None, *, quiet: bool) -> None:
 
     if source is None:
         raise typer.BadParameter("name a copy of the pond, or a place of its backups: --from PLACE")
-    for place in places:
-        with console.progress(f"repairing {place}", unit="bytes", quiet=quiet) as advance:
-            report = millpond.repair(place, source, advance=advance)
+    for location in locations:
+        with console.progress(f"repairing {location}", unit="bytes", quiet=quiet) as advance:
+            report = millpond.repair(location, source, advance=advance)
         if quiet:
             console.print_json(plain(report))
         else:
-            console.say(f"{place}: {console.human_count(report.files, 'file')} put back from {source}")
+            console.say(f"{location}: {console.human_count(report.files, 'file')} put back from {source}")
         if report.problems:
-            raise millpond.Corrupt("the pond has problems still", kind="pond_damaged", pond=place,
+            raise millpond.Corrupt("the pond has problems still", kind="pond_damaged", pond=location,
                                    problems=list(report.problems[:5]), hint="millpond verify lists them")  # fmt: skip
 
 

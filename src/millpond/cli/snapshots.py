@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millpond.maps.map import Map
-    from millpond.maps.snapshots.published import PublishedPlace
+    from millpond.maps.snapshots.published import PublishedLocation
     from millpond.ranges import FetchReport
     from millpond.settings import Settings
 
@@ -47,33 +47,33 @@ def push(
     pond: PondFolder = _HERE, json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Publish maps as they are now; only ranges that the place lacks are sent."""
-    _, place = _place(to)
+    _, location = _location(to)
     _one_or_all(names, all_maps)
     rows: list[dict[str, Any]] = []
     with existing_pond(pond) as opened:
         chosen = opened.maps() if all_maps else [opened.map(name) for name in names or ()]
         with console.progress("publishing", total=len(chosen), unit="maps", quiet=json) as advance:
             for chosen_map in chosen:
-                rows.append(_pushed(chosen_map, place, replace=replace))
+                rows.append(_pushed(chosen_map, location, replace=replace))
                 advance(1)
     return _table(rows, "sent")
 
 
-def _pushed(opened_map: Any, place: PublishedPlace, *, replace: bool) -> dict[str, Any]:
+def _pushed(opened_map: Any, location: PublishedLocation, *, replace: bool) -> dict[str, Any]:
     from millpond.maps.snapshots.published import publish
 
     here: Map = opened_map
     with here.snapshots.refreeze() as leased:
         now_ms = here.snapshots.clock.now_ms()
-        head, report = publish(here.objects, place.of(here.name), leased.manifest, now_ms=now_ms, replace=replace)
+        head, report = publish(here.objects, location.of(here.name), leased.manifest, now_ms=now_ms, replace=replace)
     return _row(here.name, head.manifest, report)
 
 
 @verb("snapshots list", "millpond snapshots list --from s3://bucket/millpond", "millpond snapshots list --json")
 def listed(origin: Origin = None) -> console.Shown:
     """Show the maps that were published, and when."""
-    _, place = _place(origin)
-    heads = place.heads()
+    _, location = _location(origin)
+    heads = location.heads()
     return console.table(
         ({"map": head.map, "snapshot": head.manifest, "published": _moment(head.published_ms)} for head in heads),
         ["map", "snapshot", "published"],
@@ -91,9 +91,9 @@ def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = Non
     """Bring published maps into this machine's cache, where `millpond.open_snapshot` opens them without waiting."""
     from millpond.client.snapshots.published import fetch_published
 
-    settings, place = _place(origin)
+    settings, location = _location(origin)
     _one_or_all(names, all_maps)
-    chosen: Sequence[str] = [head.map for head in place.heads()] if all_maps else names or []
+    chosen: Sequence[str] = [head.map for head in location.heads()] if all_maps else names or []
     rows: list[dict[str, Any]] = []
     with console.progress("fetching", total=len(chosen), unit="maps", quiet=json) as advance:
         for name in chosen:
@@ -104,12 +104,12 @@ def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = Non
     return _table(rows, "fetched")
 
 
-def _place(url: str | None) -> tuple[Settings, PublishedPlace]:
-    from millpond.client.snapshots.published import published_place
+def _location(url: str | None) -> tuple[Settings, PublishedLocation]:
+    from millpond.client.snapshots.published import published_location
     from millpond.settings import load_settings
 
     settings = load_settings(said="command line", objects_place=url)
-    return settings, published_place(settings)
+    return settings, published_location(settings)
 
 
 def _moment(millis: int) -> str:

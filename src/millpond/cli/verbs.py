@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import typer
 
-from millpond.cli.options import Branch, Json, PondPlace, Ref, examples, existing_pond, pond_at
+from millpond.cli.options import Branch, Json, PondLocation, Ref, examples, existing_pond, pond_at
 from millpond.cli.terminal.console import Shown
 
 __all__ = ("AT_REF", "POND", "Reached", "keyword", "made", "signed", "verb")
@@ -110,7 +110,7 @@ def _command(function: Callable[..., Shown | None], on: Reached | None) -> Calla
     return signed(command, [*options, keyword("json", Json, False)], function.__doc__)
 
 
-_POND = keyword("pond", PondPlace, "pond")
+_POND = keyword("pond", PondLocation, "pond")
 POND = Reached((_POND,), lambda pond: existing_pond(pond))
 """Of commands on what is in a pond: the pond."""
 AT_REF = Reached(
@@ -137,11 +137,11 @@ def made(name: str, modules: Sequence[str]) -> Any:
     top = typer.Typer()
     groups = {"": top}
 
-    def place(verb: tuple[str, _Verb]) -> int:
+    def location(verb: tuple[str, _Verb]) -> int:
         module = verb[1].function.__module__
         return modules.index(module) if module in modules else len(modules)
 
-    for words, declared in sorted(_VERBS.items(), key=place):
+    for words, declared in sorted(_VERBS.items(), key=location):
         if words == name or words.startswith(f"{name} "):
             above, _, last = words.rpartition(" ")
             if any(other.startswith(f"{words} ") for other in _VERBS):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, existing_pond
+from millpond.cli.options import Json, PondLocation, existing_pond
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.client.location import NodesLocation, parse_location
@@ -27,7 +27,7 @@ __all__ = ("verify",)
     "millpond verify --pond http://n1:7433",
 )
 def verify(
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     full: Annotated[bool, typer.Option("--full", help="Decode every row, not only a sample of each map.")] = False,
     wait: Annotated[
         int, typer.Option("--wait", metavar="SECONDS", min=0, help="How long nodes that are behind are waited for.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters, existing_pond
+from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondLocation, event_filters, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.clock import SystemClock
@@ -67,7 +67,7 @@ def watch(
     exit_when_done: Annotated[
         bool, typer.Option("--exit-when-done", help="End when every job has succeeded, failed or was cancelled.")
     ] = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:
     """Show what happens in job sets: jobs by state and the last events, as they come. Interrupt to end."""

@@ -32,22 +32,22 @@ def about_sides(left: str, right: str | None, map: str | None, *, three_dots: bo
 
 
 def difference_pages(
-    nodes: Nodes, about: Mapping[str, str | None], place: Mapping[str, str], limit: int | None = None
+    nodes: Nodes, about: Mapping[str, str | None], position: Mapping[str, str], limit: int | None = None
 ) -> Iterator[tuple[pa.Table, Mapping[str, str]]]:
     """The pages from a place on, each with the place of the next one, if it has a `bookmark`."""
     need_type("limit", limit, Integral, NoneType)
     rows = 0
 
-    def read(place: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
+    def read(position: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
         left = None if limit is None else limit - rows
-        page = table_of(nodes, "/v1/refs/diff", **{**about, **place}, limit=left)
+        page = table_of(nodes, "/v1/refs/diff", **{**about, **position}, limit=left)
         said = {name.decode(): text.decode() for name, text in (page.schema.metadata or {}).items()}
         return page.replace_schema_metadata(None), said
 
     def following(page: tuple[pa.Table, Mapping[str, str]]) -> Mapping[str, str] | None:
         return page[1] if "bookmark" in page[1] and (limit is None or rows < limit) else None
 
-    for page in pages(read, place, following):
+    for page in pages(read, position, following):
         rows += page[0].num_rows
         yield page
 
@@ -63,12 +63,12 @@ def differences(
     from millpond.refs.diffs import Differences
 
     about = about_sides(left, right, map, three_dots=three_dots)
-    first, place = next(difference_pages(nodes, about, {}))
+    first, position = next(difference_pages(nodes, about, {}))
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from first.to_batches()
-        if "bookmark" in place:
-            for page, _ in difference_pages(nodes, about, place):
+        if "bookmark" in position:
+            for page, _ in difference_pages(nodes, about, position):
                 yield from page.to_batches()
 
     return Differences(first.schema, batches)

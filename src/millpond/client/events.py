@@ -22,11 +22,11 @@ from millpond.events.export import Exporting
 from millpond.events.filters import ALL, EventFilter, Filters, filter_of
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_ndjson import parse_index
-from millpond.events.many_watch import StreamEvent, Streams, places_of
+from millpond.events.many_watch import StreamEvent, Streams, positions_of
 from millpond.events.names import StreamName
 from millpond.events.ndjson import event_of_line, lines_of_batch
 from millpond.events.operations import EventsOperations
-from millpond.events.starts import start_place
+from millpond.events.starts import start_position
 from millpond.kernel.listed import Listed
 from millpond.kernel.page import pages
 from millpond.times.durations import parse_duration
@@ -182,22 +182,22 @@ class RemoteEvents(Exporting, EventsOperations):
     def read(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Iterator[Event]:
         """As `Events.read`. The node filters."""
         stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
-        with RemoteWatch(self._nodes, stream, self._place(stream, after), matching, follow=False) as watch:
+        with RemoteWatch(self._nodes, stream, self._position(stream, after), matching, follow=False) as watch:
             while not watch.caught_up:
                 yield from watch.next_batch(None)
 
     def watch(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> RemoteWatch:
         """As `Events.watch`. The node filters."""
         stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
-        return RemoteWatch(self._nodes, stream, self._place(stream, after), matching)
+        return RemoteWatch(self._nodes, stream, self._position(stream, after), matching)
 
-    def _place(self, stream: StreamName, after: str) -> int:
-        return start_place(after, lambda: self.index(*stream))
+    def _position(self, stream: StreamName, after: str) -> int:
+        return start_position(after, lambda: self.index(*stream))
 
     def watch_many(self, streams: Streams, *, filters: Filters | None = None) -> RemoteManyWatch:
         """As `Events.watch_many`. The node filters."""
         matching = filter_of(filters)
-        return RemoteManyWatch(self._nodes, places_of(streams, self._place), matching)
+        return RemoteManyWatch(self._nodes, positions_of(streams, self._position), matching)
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """As `Events.index`."""
@@ -222,8 +222,8 @@ class RemoteEvents(Exporting, EventsOperations):
     def _listed(self, queue: str | None, *, indexes: bool) -> Iterator[dict[str, Any]]:
         begin: dict[str, Any] = {"indexes": str(indexes).lower()} | ({} if queue is None else {"queue": queue})
 
-        def page(place: dict[str, str]) -> dict[str, Any]:
-            query = begin | {f"after_{name}": text for name, text in place.items()}
+        def page(position: dict[str, str]) -> dict[str, Any]:
+            query = begin | {f"after_{name}": text for name, text in position.items()}
             streams: dict[str, Any] = ask_primary(self._nodes, "GET", f"{_PATH}/streams", query=query).json()
             return streams
 
@@ -237,7 +237,7 @@ class RemoteWatch(_WatchedLines[Event]):
         self, nodes: Nodes, stream: StreamName, after: int, matching: EventFilter = ALL, *, follow: bool = True
     ) -> None:
         super().__init__(follow=follow)
-        self._nodes, self.stream, self._place, self.matching = nodes, stream, after, matching
+        self._nodes, self.stream, self._position, self.matching = nodes, stream, after, matching
         self.gap = False
 
     def _begin(self) -> Body:
@@ -248,14 +248,14 @@ class RemoteWatch(_WatchedLines[Event]):
     @property
     def after(self) -> str:
         """The id from which another watch goes on."""
-        return format_id(self._place)
+        return format_id(self._position)
 
     def _passed(self, number: int, event: Event) -> Event:
-        self._place = event.number
+        self._position = event.number
         return event
 
     def _note(self, number: int, sent: str | None, *, gap: bool) -> None:
-        self._place = self._place if sent is None else parse_id(sent)
+        self._position = self._position if sent is None else parse_id(sent)
         self.gap = self.gap or gap
 
 
@@ -291,14 +291,14 @@ class RemoteAges(AgeSettings):
 class RemoteManyWatch(_WatchedLines[StreamEvent]):
     """A reader of several streams on a node, as `ManyWatch`."""
 
-    def __init__(self, nodes: Nodes, places: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:
+    def __init__(self, nodes: Nodes, positions: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:
         super().__init__(follow=True)
-        self._nodes, self._places, self._matching = nodes, dict(places), matching
-        self._streams = list(places)
+        self._nodes, self._positions, self._matching = nodes, dict(positions), matching
+        self._streams = list(positions)
         self.gaps: frozenset[StreamName] = frozenset()
 
     def _begin(self) -> Body:
-        streams = [stream._asdict() | {"after": format_id(place)} for stream, place in self._places.items()]
+        streams = [stream._asdict() | {"after": format_id(position)} for stream, position in self._positions.items()]
         filters = {"filters": self._matching.query} if self._matching != ALL else {}  # nodes before them know none
         request = {"streams": streams, "follow": True, **filters}
         return self._nodes.on_primary(
@@ -308,14 +308,14 @@ class RemoteManyWatch(_WatchedLines[StreamEvent]):
     @property
     def after(self) -> dict[StreamName, str]:
         """The ids from which another watch goes on."""
-        return {stream: format_id(place) for stream, place in self._places.items()}
+        return {stream: format_id(position) for stream, position in self._positions.items()}
 
     def _passed(self, number: int, event: Event) -> StreamEvent:
         stream = self._streams[number]
-        self._places[stream] = event.number
+        self._positions[stream] = event.number
         return StreamEvent(stream, event)
 
     def _note(self, number: int, sent: Sequence[str] | None, *, gap: bool) -> None:
-        self._places |= zip(self._streams, map(parse_id, sent or ()), strict=False)
+        self._positions |= zip(self._streams, map(parse_id, sent or ()), strict=False)
         if gap:
             self.gaps |= {self._streams[number]}

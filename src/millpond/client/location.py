@@ -27,7 +27,7 @@ _OF_FOLDERS = (*_OF_ALL, "events_store", "maps_part_retention", "versions", "ver
 _OF_BUCKETS = (*_OF_ALL, "cache", "cache_max", "max_staleness", "space")
 
 
-def _check_taken(settings: Mapping[str, Any], taken: Sequence[str], place: str, elsewhere: str) -> None:
+def _check_taken(settings: Mapping[str, Any], taken: Sequence[str], location: str, elsewhere: str) -> None:
     """Refuse settings that a place does not take.
 
     Raises: `Invalid`, kind `setting_unknown`.
@@ -35,8 +35,8 @@ def _check_taken(settings: Mapping[str, Any], taken: Sequence[str], place: str, 
     for name in (name for name in settings if name not in taken):
         others = elsewhere if name in (*_OF_FOLDERS, *_OF_BUCKETS) else "nodes" if name.startswith("client_") else ""
         raise Invalid(
-            f"a pond in a {place} has no such setting", kind="setting_unknown", setting=name,
-            hint=f"{f'it is one of {others}; ' if others else ''}a {place} takes {', '.join(sorted(taken))}",
+            f"a pond in a {location} has no such setting", kind="setting_unknown", setting=name,
+            hint=f"{f'it is one of {others}; ' if others else ''}a {location} takes {', '.join(sorted(taken))}",
         )  # fmt: skip
 
 
@@ -131,7 +131,7 @@ class BucketLocation:
         """
         # Arrow and obstore are imported with the first pond, so that `import millpond` stays light.
         from millpond.clock import SystemClock
-        from millpond.maps.loads.bucket_place import bucket_place, bucket_unsupported
+        from millpond.maps.loads.bucket_location import bucket_location, bucket_unsupported
         from millpond.maps.model.beginning import Retention
         from millpond.maps.model.store_limits import preferred_store
         from millpond.memory_bound import memory_bound
@@ -142,12 +142,13 @@ class BucketLocation:
             raise bucket_unsupported("shards", self.url)
         clock = clock or SystemClock()
         stated = os.environ.get(REPORTS, "off") if events_reports is None else events_reports
-        place = bucket_place(
+        location = bucket_location(
             self.url, clock, cache=cache, max_staleness=max_staleness, cache_max=cache_max, space=space
         )
         return Pond(
-            place.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
-            memory_max=memory_bound(maps_memory_max), place=place, serve=serve, events_reports=reports_wanted(stated),
+            location.folder, create=create, clock=clock, retention=Retention.of(None, maps_history), store="layers",
+            memory_max=memory_bound(maps_memory_max), location=location, serve=serve,
+            events_reports=reports_wanted(stated),
         )  # fmt: skip
 
     def either(
@@ -170,9 +171,9 @@ class BucketLocation:
         Raises: as `BucketPlace.move_head`.
         """
         from millpond.clock import SystemClock
-        from millpond.maps.loads.bucket_place import bucket_place
+        from millpond.maps.loads.bucket_location import bucket_location
 
-        return bucket_place(self.url, SystemClock(), space=space).move_head()
+        return bucket_location(self.url, SystemClock(), space=space).move_head()
 
     def open_existing(self, *, space: str = "", **_settings: Any) -> Pond:
         """Open the pond, whose rows lie in the database `space`; the other settings are those of clients, and a bucket
@@ -194,12 +195,12 @@ class BucketLocation:
 PondLocation: TypeAlias = FolderLocation | BucketLocation | NodesLocation
 
 
-def in_bucket(place: str) -> bool:
+def in_bucket(location: str) -> bool:
     """True for the address of a bucket."""
-    return place.strip().lower().startswith("s3://")
+    return location.strip().lower().startswith("s3://")
 
 
-def parse_location(place: str | os.PathLike[str]) -> PondLocation:
+def parse_location(location: str | os.PathLike[str]) -> PondLocation:
     """The location that a text names: an address with a scheme is a bucket's or a node's, all else a folder.
 
     >>> parse_location("http://localhost:7433")
@@ -209,15 +210,15 @@ def parse_location(place: str | os.PathLike[str]) -> PondLocation:
 
     Raises: `Invalid` for a scheme that no node has.
     """
-    if not isinstance(place, str):
-        return FolderLocation(Path(place))
-    if place.strip().lower().startswith(("http://", "https://")):
-        return NodesLocation(place)
-    if in_bucket(place):
-        return BucketLocation(place.strip())
-    if "://" in place:
+    if not isinstance(location, str):
+        return FolderLocation(Path(location))
+    if location.strip().lower().startswith(("http://", "https://")):
+        return NodesLocation(location)
+    if in_bucket(location):
+        return BucketLocation(location.strip())
+    if "://" in location:
         raise Invalid(
-            "the address of a node is not understood", kind="node_url", url=shown_address(place),
+            "the address of a node is not understood", kind="node_url", url=shown_address(location),
             hint="such as http://localhost:7433",
         )  # fmt: skip
-    return FolderLocation(Path(place))
+    return FolderLocation(Path(location))

@@ -42,10 +42,10 @@ def strip(spans: Sequence[Span], start: float, stop: float, label: str) -> Marku
     scale = _WIDTH / max(stop - start, 1e-9)
     drawn = Markup("").join(
         Markup('<rect class="part{} {}" x="{:.2f}" y="4" width="{:.2f}" height="{}"><title>{}</title></rect>').format(
-            place % 2, span.state, scale * (max(span.start, start) - start),
+            position % 2, span.state, scale * (max(span.start, start) - start),
             max(scale * (min(span.stop, stop) - max(span.start, start)), 0.5), _HEIGHT - 8, span.words,
         )
-        for place, span in enumerate(spans)
+        for position, span in enumerate(spans)
     )  # fmt: skip
     return _drawing("strip", label, drawn)
 
@@ -96,9 +96,9 @@ def lanes(commits: Sequence[tuple[str, Sequence[str]]]) -> list[Dot]:
         lane_of[commit] = lane
         # Other lanes that led to this commit end here.
         open_lanes[:] = [None if other == commit else other for other in open_lanes]
-        for place, parent in enumerate(parents):
+        for position, parent in enumerate(parents):
             if parent not in open_lanes:
-                open_lanes[lane if place == 0 else _free(open_lanes)] = parent
+                open_lanes[lane if position == 0 else _free(open_lanes)] = parent
         for parent in parents:
             lane_of.setdefault(parent, open_lanes.index(parent))
     return [
@@ -129,15 +129,15 @@ def commit_graph(commits: Sequence[tuple[str, Sequence[str]]]) -> Markup:
 
 def _marks(dots: Sequence[Dot]) -> Iterator[Markup]:
     for dot in dots:
-        x, y = _place(dot.row, dot.lane)
+        x, y = _position(dot.row, dot.lane)
         for row, lane in dot.parents:
-            below, under = _place(row, lane)
+            below, under = _position(row, lane)
             path = f"M{x} {y}C{x} {y + _ROW // 2} {below} {y + _ROW // 2} {below} {y + _ROW}V{under}"
             yield Markup('<path class="lane{}" d="{}"/>').format(lane % 6, path)
     for dot in dots:
-        x, y = _place(dot.row, dot.lane)
+        x, y = _position(dot.row, dot.lane)
         yield Markup('<circle class="lane{}" cx="{}" cy="{}" r="4"/>').format(dot.lane % 6, x, y)
 
 
-def _place(row: int, lane: int) -> tuple[int, int]:
+def _position(row: int, lane: int) -> tuple[int, int]:
     return _LANE * (min(lane, _LANES_MAX) + 1), _ROW * row + _ROW // 2

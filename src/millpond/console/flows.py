@@ -38,7 +38,7 @@ class Flow:
 class Layout:
     """The layer and the place in it of each node; and of each edge that goes forward, the points that it passes."""
 
-    places: Mapping[str, tuple[int, float]]
+    positions: Mapping[str, tuple[int, float]]
     bends: Mapping[Edge, Sequence[tuple[int, float]]]
     back: Sequence[Edge]
 
@@ -46,7 +46,7 @@ class Layout:
 def laid_out(nodes: Sequence[str], edges: Sequence[Edge]) -> Layout:
     """The places of nodes, of which the first is on top. Places count from the middle of a layer.
 
-    >>> laid_out("abcd", [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "a")]).places
+    >>> laid_out("abcd", [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "a")]).positions
     {'a': (0, 0.0), 'b': (1, -0.5), 'c': (1, 0.5), 'd': (2, 0.0)}
     """
     order, back = _order(nodes, edges)
@@ -71,7 +71,7 @@ def laid_out(nodes: Sequence[str], edges: Sequence[Edge]) -> Layout:
             rows[point[2]].append(point)  # type: ignore[index]
     _sort(rows, [pair for path in paths.values() for pair in pairwise(path)])
     middle = {
-        point: (depth, place - (len(row) - 1) / 2) for depth, row in enumerate(rows) for place, point in enumerate(row)
+        point: (depth, index - (len(row) - 1) / 2) for depth, row in enumerate(rows) for index, point in enumerate(row)
     }
     bends = {edge: [middle[point] for point in path[1:-1]] for edge, path in paths.items()}
     return Layout({name: middle[name] for name in nodes}, bends, sorted(back))
@@ -121,13 +121,13 @@ def _sort(rows: list[list[object]], pairs: Sequence[tuple[object, object]]) -> N
         near, way = (above, range(1, len(rows))) if down else (below, range(len(rows) - 2, -1, -1))
         for depth in way:
             beside = rows[depth - 1 if down else depth + 1]
-            place = {point: number - len(beside) / 2 for number, point in enumerate(beside)}
+            index = {point: number - len(beside) / 2 for number, point in enumerate(beside)}
             row = rows[depth]
             own = {point: number - len(row) / 2 for number, point in enumerate(row)}
 
-            def middle(point: object, own: dict[object, float] = own, place: dict[object, float] = place,
+            def middle(point: object, own: dict[object, float] = own, index: dict[object, float] = index,
                        near: dict[object, list[object]] = near) -> float:  # fmt: skip
-                joined = [place[other] for other in near.get(point, ()) if other in place]
+                joined = [index[other] for other in near.get(point, ()) if other in index]
                 return sum(joined) / len(joined) if joined else own[point]
 
             row.sort(key=middle)
@@ -136,8 +136,8 @@ def _sort(rows: list[list[object]], pairs: Sequence[tuple[object, object]]) -> N
 def flow_graph(flow: Flow) -> Markup:
     """The drawing of a graph."""
     layout = laid_out(list(flow.labels), flow.edges)
-    points = [*layout.places.values(), *(point for way in layout.bends.values() for point in way)]
-    widest = max((abs(place) for _, place in points), default=0)
+    points = [*layout.positions.values(), *(point for way in layout.bends.values() for point in way)]
+    widest = max((abs(index) for _, index in points), default=0)
     width = (2 * widest + 1) * (_WIDTH + _GAP) + _GAP * (1 + bool(layout.back))
     height = _ROW * (max((depth for depth, _ in points), default=0) + 1) - (_ROW - _HEIGHT) + _GAP
     return Markup('<svg class="flow" width="{:.0f}" height="{}" role="img" aria-label="{}">{}</svg>').format(
@@ -150,22 +150,22 @@ def _marks(flow: Flow, layout: Layout, widest: float) -> Iterator[Markup]:
         return (point[1] + widest + 0.5) * (_WIDTH + _GAP) + _GAP / 2, point[0] * _ROW + _GAP / 2
 
     for (source, sink), bends in layout.bends.items():
-        x, y = at(layout.places[source])
+        x, y = at(layout.positions[source])
         path = f"M{x:.0f} {y + _HEIGHT:.0f}"
         y += _HEIGHT
-        for point in (*bends, layout.places[sink]):
+        for point in (*bends, layout.positions[sink]):
             to_x, to_y = at(point)
             path += f"C{x:.0f} {y + 16:.0f} {to_x:.0f} {to_y - 16:.0f} {to_x:.0f} {to_y:.0f}"
             x, y = to_x, to_y + (_HEIGHT if point in bends else 0)
             path += f"V{y:.0f}" if point in bends else ""
         yield Markup('<path d="{}"/>').format(path)
     for source, sink in layout.back:
-        (x, y), (to_x, to_y) = at(layout.places[source]), at(layout.places[sink])
+        (x, y), (to_x, to_y) = at(layout.positions[source]), at(layout.positions[sink])
         side = max(x, to_x) + _WIDTH / 2
         path = f"M{x + _WIDTH / 2:.0f} {y + 12:.0f}C{side + 30:.0f} {y:.0f} {side + 30:.0f} {to_y + 30:.0f}"
         yield Markup('<path class="back" d="{}"/>').format(f"{path} {to_x + _WIDTH / 2:.0f} {to_y + 22:.0f}")
     for name, label in flow.labels.items():
-        x, y = at(layout.places[name])
+        x, y = at(layout.positions[name])
         short = label if len(label) <= _LETTERS_MAX else f"{label[: _LETTERS_MAX - 1]}…"
         box = Markup('<rect class="{}" x="{:.0f}" y="{:.0f}" width="{}" height="{}" rx="6"/>')
         yield box.format(flow.states.get(name, ""), x - _WIDTH / 2, y, _WIDTH, _HEIGHT)

@@ -105,7 +105,7 @@ class _Copying:
             for definition in definitions if self.selection.maps else ():
                 check_name(tx, definition)
             if not self.selection.maps:
-                check_target(tx, here.place.address, str(facts["pond"]).encode())
+                check_target(tx, here.location.address, str(facts["pond"]).encode())
         with restored(peer, self._beside(), self.selection, self.clock, self.advance) as (folder, _fetched):
             return self.from_place(FolderLocation(folder))
 
@@ -118,7 +118,7 @@ class _Copying:
                     return self._by_backup(source, new)
             self.selection.refuse(there, definitions)
             with self._opened() as here:
-                if there.place.address == here.place.address:
+                if there.location.address == here.location.address:
                     raise Invalid("a pond is not copied to itself", kind="copy_place", pond=self.places[1],
                                   hint="name another place")  # fmt: skip
                 report = self._copied(there, here, definitions)

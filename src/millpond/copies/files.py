@@ -117,7 +117,7 @@ def copy_objects(source: Pond, target: Pond, sent: Sent) -> None:
 
     Raises: `NotFound` for one that was collected meanwhile; `Unavailable`, `Denied`.
     """
-    there, here = open_objects(source.place.repositories), open_objects(target.place.repositories)
+    there, here = open_objects(source.location.repositories), open_objects(target.location.repositories)
 
     def missing(reused: int) -> Iterator[ObjectInfo]:
         for named, is_held in side_by_side(there.list(), here.list()):

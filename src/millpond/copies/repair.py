@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from millpond.client.location import NodesLocation, parse_location
-from millpond.client.snapshots.published import published_place
+from millpond.client.snapshots.published import published_location
 from millpond.copies.files import held_files
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.steps import step
@@ -32,7 +32,7 @@ from millpond.maps.layered.history import named_manifests
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
 from millpond.maps.snapshots.published import copy_snapshot
 from millpond.maps.verify import check_states
-from millpond.nodes.backups.layout import list_backups, open_place
+from millpond.nodes.backups.layout import list_backups, open_location
 from millpond.nodes.backups.stored_layers import layers_below
 from millpond.ranges.files import put_content
 from millpond.settings import load_settings
@@ -129,7 +129,7 @@ def _files_of(source: str | os.PathLike[str]) -> Iterator[_FilesOf]:
         pond = location.open_existing()
     except (NotFound, Invalid):  # no pond; a place of backups holds something else
         settings = load_settings(said="the source", objects_place=os.fspath(source))
-        place = open_place(published_place(settings).where)
+        place = open_location(published_location(settings).where)
         if not list_backups(place):
             raise
         yield lambda folder: layers_below(place, folder)

@@ -121,7 +121,7 @@ class WholePond:
             self._check(tx, target)
 
     def _check(self, tx: ReadTransaction, target: Pond) -> None:
-        check_target(tx, target.place.address, self.tx.get(POND_ID.packed))
+        check_target(tx, target.location.address, self.tx.get(POND_ID.packed))
 
     @contextmanager
     def begin(self, target: Pond) -> Iterator[None]:

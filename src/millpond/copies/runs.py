@@ -79,7 +79,7 @@ class CopiedRuns:
 
         Raises: `Conflict`, kind `copy_target_changed`; `Denied`, `Unavailable`.
         """
-        beside = target.place.beside("workflows")
+        beside = target.location.beside("workflows")
         if beside is None:
             return
         from millpond.workflows.partitions.bucket import BucketRuns
@@ -89,7 +89,7 @@ class CopiedRuns:
             for part in self.parts:
                 if not runs.log.begin_at(part.number, part.position):
                     raise Conflict("runs of the target went on since it was copied", kind="copy_target_changed",
-                                   pond=target.place.address, hint="copy to another place")  # fmt: skip
+                                   pond=target.location.address, hint="copy to another place")  # fmt: skip
                 sent.add(1, runs.checkpoints.replace(part.number, part.position, part.rows()))
                 step("copy.runs_sent")
         finally:
@@ -97,7 +97,7 @@ class CopiedRuns:
 
     def enter(self, tx: Transaction, target: Pond) -> None:
         """Put the rows of runs into the space of the target."""
-        if target.place.beside("workflows") is not None:
+        if target.location.beside("workflows") is not None:
             if tx.get(OWNER.packed) is None:
                 tx.put(OWNER.packed, LEASE.encode(Lease()))
             return
@@ -114,7 +114,7 @@ def runs_of_moment(source: Pond) -> Iterator[Callable[[ReadTransaction], CopiedR
 
     Raises: `ExtraMissing`; as `stores_now`; `Unavailable`, kind `copy_busy`.
     """
-    beside = source.place.beside("workflows")
+    beside = source.location.beside("workflows")
     if beside is None:
         yield _of_rows
         return

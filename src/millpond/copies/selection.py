@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
-from millpond.maps.loads.pond_folder import FolderPlace
+from millpond.maps.loads.pond_folder import StorageFolder
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.nodes.folder_content import RUNS, lying_elsewhere, runs_elsewhere
 from millpond.pond import Pond
@@ -74,9 +74,9 @@ class Selection:
 
         Raises: as `refuse_shards`, `refuse_parts`.
         """
-        self.refuse_shards(definitions, source.place.address)
-        runs = runs_elsewhere(source.folder) if isinstance(source.place, FolderPlace) else []
-        self.refuse_parts(lying_elsewhere(source) + runs, source.place.address)
+        self.refuse_shards(definitions, source.location.address)
+        runs = runs_elsewhere(source.folder) if isinstance(source.location, StorageFolder) else []
+        self.refuse_parts(lying_elsewhere(source) + runs, source.location.address)
 
 
 def _sharded(definitions: Sequence[MapDefinition]) -> list[str]:

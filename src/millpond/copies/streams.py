@@ -56,7 +56,7 @@ class Streams:
     """The rows of events as a transaction sees them, and the objects that they name."""
 
     def __init__(self, tx: ReadTransaction, source: Pond) -> None:
-        beside = source.place.beside("events")
+        beside = source.location.beside("events")
         self._tx, self._into_folder, self._term = tx, True, 0
         self._objects = None if beside is None else beside.objects
         self._large = None if beside is None else LargeRows(source.space, beside.objects, source.clock)
@@ -66,7 +66,7 @@ class Streams:
 
         Raises: `NotFound` for one that was collected meanwhile; `Unavailable`, `Denied`.
         """
-        beside = target.place.beside("events")
+        beside = target.location.beside("events")
         self._into_folder = beside is None
         if beside is None:
             return

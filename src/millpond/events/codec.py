@@ -178,11 +178,11 @@ def _differences(numbers: Sequence[int]) -> bytes:
 
 def _packed_kinds(kinds: Sequence[str]) -> bytes:
     """The different kinds, then for each event the number of its kind; that of a single kind is left out."""
-    places = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
-    texts = [kind.encode() for kind in places]
+    positions = {kind: position for position, kind in enumerate(dict.fromkeys(kinds))}
+    texts = [kind.encode() for kind in positions]
     table = [struct.pack("<I", len(texts)), *(struct.pack("<B", len(text)) + text for text in texts)]
     return b"".join(table) + (
-        struct.pack(f"<{len(kinds)}I", *map(places.__getitem__, kinds)) if len(texts) > 1 else b""
+        struct.pack(f"<{len(kinds)}I", *map(positions.__getitem__, kinds)) if len(texts) > 1 else b""
     )
 
 

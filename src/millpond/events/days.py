@@ -54,10 +54,10 @@ def runs_of(times_ms: Sequence[int], floor_day: int, latest_ms: int) -> list[Run
         return [Run(floor_day, 0, len(times_ms))]
     runs: list[Run] = []
     day, start = stored_day(times_ms[0], floor_day, latest_ms), 0
-    for place, time_ms in enumerate(times_ms):
+    for position, time_ms in enumerate(times_ms):
         if (next_day := stored_day(time_ms, day, latest_ms)) > day:
-            runs.append(Run(day, start, place))
-            day, start = next_day, place
+            runs.append(Run(day, start, position))
+            day, start = next_day, position
     return [*runs, Run(day, start, len(times_ms))]
 
 
@@ -68,8 +68,8 @@ def pulled_back(days: Sequence[int], latest: int, floor: int) -> list[int]:
     ([7, 8, 9], [8, 9], [10, 11])
     """
     numbers: list[int] = []
-    for place, day in enumerate(days, 1):
-        floor = max(min(day, latest - len(days) + place), floor + 1)
+    for position, day in enumerate(days, 1):
+        floor = max(min(day, latest - len(days) + position), floor + 1)
         numbers.append(floor)
     return numbers
 

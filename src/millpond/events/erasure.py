@@ -32,7 +32,7 @@ class Remains:
     erased_bytes: int = 0
     seen: int = 0
     _days: dict[int, list[int]] = field(default_factory=dict)  # first id, last id, count, bytes
-    _place: int = 0
+    _position: int = 0
 
     def rest(self, events: Sequence[Event]) -> list[Event]:
         """Those of the next events that stay."""
@@ -43,9 +43,9 @@ class Remains:
         self.erased += len(events) - len(stay)
         days = self.segment.days
         for event in stay:
-            while self._place < len(days) - 1 and event.number > days[self._place].last_id:
-                self._place += 1
-            row = self._days.setdefault(days[self._place].day, [event.number, 0, 0, 0])
+            while self._position < len(days) - 1 and event.number > days[self._position].last_id:
+                self._position += 1
+            row = self._days.setdefault(days[self._position].day, [event.number, 0, 0, 0])
             row[1:] = event.number, row[2] + 1, row[3] + size_of(event)
         return stay
 

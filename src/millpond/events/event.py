@@ -191,8 +191,8 @@ def _columns_of(events: Sequence[NewEvent]) -> Columns:
             add_kind(kind)
             add_headers(headers)
     except (TypeError, ValueError):
-        place = len(columns.headers)
-        raise _bad_event(_NO_EVENT, place, events[place]) from None
+        position = len(columns.headers)
+        raise _bad_event(_NO_EVENT, position, events[position]) from None
     return columns
 
 
@@ -207,7 +207,7 @@ def _check_events(events: Sequence[NewEvent], columns: Columns) -> None:
         and all(kind.isascii() and len(kind) <= KIND_BYTES_MAX for kind in set(kinds))
         and max(sizes := list(map(len, payloads))) <= EVENT_BYTES_MAX
     )  # fmt: skip
-    total = sum(sizes) if sound else sum(_checked_bytes(event, place) for place, event in enumerate(events))
+    total = sum(sizes) if sound else sum(_checked_bytes(event, position) for position, event in enumerate(events))
     if total > BATCH_BYTES_MAX:
         raise Invalid(
             "the batch is too large", kind="event_batch_size", bytes=total, bytes_max=BATCH_BYTES_MAX,
@@ -215,35 +215,35 @@ def _check_events(events: Sequence[NewEvent], columns: Columns) -> None:
         )  # fmt: skip
 
 
-def _checked_bytes(event: object, place: int) -> int:
+def _checked_bytes(event: object, position: int) -> int:
     if not isinstance(event, tuple) or len(event) != len(NewEvent._fields):
-        raise _bad_event(_NO_EVENT, place, event)
+        raise _bad_event(_NO_EVENT, position, event)
     time_ms, payload, kind, headers = event
     if type(time_ms) is not int or not -TIME_MS_MAX <= time_ms <= TIME_MS_MAX:
-        raise _bad_event("its time is no count of milliseconds", place, time_ms)
+        raise _bad_event("its time is no count of milliseconds", position, time_ms)
     if type(payload) is not bytes:
-        raise _bad_event("its payload is not bytes", place, payload)
+        raise _bad_event("its payload is not bytes", position, payload)
     if type(kind) is not str or not (kind.isascii() or is_unicode(kind)) or len(kind.encode()) > KIND_BYTES_MAX:
-        raise _bad_event("its kind is no short text", place, kind)
-    size = len(payload) + (_headers_bytes(headers, place) if headers else 0)
+        raise _bad_event("its kind is no short text", position, kind)
+    size = len(payload) + (_headers_bytes(headers, position) if headers else 0)
     if size > EVENT_BYTES_MAX:
-        raise _bad_event(f"it has more than {EVENT_BYTES_MAX} bytes", place, f"{size} bytes")
+        raise _bad_event(f"it has more than {EVENT_BYTES_MAX} bytes", position, f"{size} bytes")
     return size
 
 
-def _headers_bytes(headers: Any, place: int) -> int:
+def _headers_bytes(headers: Any, position: int) -> int:
     size = 0
     for name, text in headers.items() if isinstance(headers, Mapping) else [(headers, None)]:
         if type(name) is not str or type(text) is not str or not (is_unicode(name) and is_unicode(text)):
-            raise _bad_event("its headers are not texts by name", place, headers)
+            raise _bad_event("its headers are not texts by name", position, headers)
         size += len(name.encode()) + len(text.encode())
     if size > HEADERS_BYTES_MAX:
-        raise _bad_event(f"its headers have more than {HEADERS_BYTES_MAX} bytes", place, f"{size} bytes")
+        raise _bad_event(f"its headers have more than {HEADERS_BYTES_MAX} bytes", position, f"{size} bytes")
     return size
 
 
-def _bad_event(reason: str, place: int, value: object) -> Invalid:
-    return Invalid(f"an event cannot be stored: {reason}", kind="event_invalid", place=place, value=shown(value))
+def _bad_event(reason: str, position: int, value: object) -> Invalid:
+    return Invalid(f"an event cannot be stored: {reason}", kind="event_invalid", place=position, value=shown(value))
 
 
 @dataclass(frozen=True, slots=True)

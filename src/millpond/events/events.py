@@ -18,11 +18,11 @@ from millpond.events.filters import Filters, filter_of
 from millpond.events.index import StreamIndex
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
-from millpond.events.many_watch import ManyWatch, Streams, places_of
+from millpond.events.many_watch import ManyWatch, Streams, positions_of
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.protocol import Believing, StreamRules, StreamStore, Work
 from millpond.events.selection import no_such_stream
-from millpond.events.starts import start_place
+from millpond.events.starts import start_position
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.events.witness import ClockWitness, Doubt
@@ -106,12 +106,12 @@ class Events(Exporting):
             Corrupt: what is stored is damaged.
         """
         stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
-        place = self._place(stream, after)
+        position = self._position(stream, after)
         more = True
         while more:
-            page = self.store.read(stream, place, bytes_max=FETCH_BYTES)
+            page = self.store.read(stream, position, bytes_max=FETCH_BYTES)
             yield from matching.select(page.events)
-            place, more = page.after, page.more
+            position, more = page.after, page.more
 
     def watch(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Watch:
         """The events after an id, and then those to come: `for event in watch`, or `async for`. Close it after use.
@@ -123,10 +123,10 @@ class Events(Exporting):
             Invalid: `after` or a filter is not understood. Unavailable: there are too many watchers.
         """
         stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
-        return self.watchers.watch(stream, self._place(stream, after), matching)
+        return self.watchers.watch(stream, self._position(stream, after), matching)
 
-    def _place(self, stream: StreamName, after: str) -> int:
-        return start_place(after, lambda: self.store.index(stream))
+    def _position(self, stream: StreamName, after: str) -> int:
+        return start_position(after, lambda: self.store.index(stream))
 
     def watch_many(self, streams: Streams, *, filters: Filters | None = None) -> ManyWatch:
         """The events of several streams, as `watch`: `for stream, event in watch`. The filters are for all of them.
@@ -136,7 +136,7 @@ class Events(Exporting):
         Raises: as `watch`. `Invalid`: there is no stream, or more than 1,000.
         """
         matching = filter_of(filters)
-        return ManyWatch(self.watchers, places_of(streams, self._place), matching)
+        return ManyWatch(self.watchers, positions_of(streams, self._position), matching)
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """The days of a stream, with their states; None when there is no such stream."""

@@ -30,7 +30,7 @@ from millpond.events.index import StreamIndex
 from millpond.events.interface import EventsLike
 from millpond.events.rows import TABLE, read_rows
 from millpond.events.selection import named_indexes
-from millpond.events.starts import start_place
+from millpond.events.starts import start_position
 from millpond.kernel.steps import step
 from millpond.stores.files import sweep_unfinished, whole_file
 
@@ -89,8 +89,8 @@ class Exporting:
         if names and queue is None:
             raise Invalid("job sets are those of a queue", kind="stream_name", hint="name the queue, too")
         path, matching = _checked(Path(out)), filter_of(filters)
-        for place in (after, until):
-            start_place(place, lambda: None)  # refused before any work
+        for position in (after, until):
+            start_position(position, lambda: None)  # refused before any work
         sweep_unfinished(path.parent, f".{glob.escape(path.name)}.*.unfinished")
         with whole_file(path) as file, _RowGroups(file, advance) as written:
             streams = 0
@@ -114,7 +114,7 @@ def _checked(path: Path) -> Path:
 
 
 def _bounds(index: StreamIndex, after: str, until: str) -> tuple[int, int]:
-    return start_place(after, lambda: index), start_place(until, lambda: index) if until else index.last_id
+    return start_position(after, lambda: index), start_position(until, lambda: index) if until else index.last_id
 
 
 class _RowGroups:

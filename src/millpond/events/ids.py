@@ -26,8 +26,8 @@ __all__ = (
     "id_time_ms",
     "is_id",
     "parse_id",
-    "place_before",
-    "restart_place",
+    "position_before",
+    "restart_position",
 )
 
 START = 0
@@ -60,7 +60,7 @@ def id_time_ms(id_: int) -> int:
     return id_ >> _COUNTER_BITS
 
 
-def place_before(ms: int) -> int:
+def position_before(ms: int) -> int:
     """The place before every event that is appended at a time or later.
 
     >>> id_time_ms(place_before(7) + 1), place_before(7) < first_id(0, 7, 1), place_before(0) == START
@@ -69,7 +69,7 @@ def place_before(ms: int) -> int:
     return max((ms << _COUNTER_BITS) - 1, START)
 
 
-def restart_place(after: int, last_id: int) -> int:
+def restart_position(after: int, last_id: int) -> int:
     """The place from which a reader goes on whose place is behind the end of its stream: the stream lost its end.
 
     What was appended since has ids that the reader may have seen on other events, so it gets the last minute anew.
@@ -78,7 +78,7 @@ def restart_place(after: int, last_id: int) -> int:
     (0, True)
     """
     assert last_id < after
-    return min(last_id, place_before(id_time_ms(after) - RESTART_MS))
+    return min(last_id, position_before(id_time_ms(after) - RESTART_MS))
 
 
 def format_id(id_: int) -> str:

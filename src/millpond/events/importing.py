@@ -83,10 +83,10 @@ def import_file(
         Invalid: the file, a column or an event is not understood. `NotFound`: there is no such file.
         Uncertain: some may be stored. Import the file again.
     """
-    place, names = Path(file), {"queue": queue, "job_set": job_set}
-    source, done = f"file:{_checksum(place)}", Imported()
+    path, names = Path(file), {"queue": queue, "job_set": job_set}
+    source, done = f"file:{_checksum(path)}", Imported()
     row = 0
-    for stream, events in _appends(place, {name: text for name, text in names.items() if text is not None}):
+    for stream, events in _appends(path, {name: text for name, text in names.items() if text is not None}):
         done += streams.append(*stream, events, source=source, positions=range(row, row + len(events)))
         row += len(events)
         advance(len(events))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from millpond.events.days import day_of
 from millpond.events.index import State
-from millpond.events.shared_jobs import HoldsJobs, JobPlace
+from millpond.events.shared_jobs import HoldsJobs, JobLocation
 
 if TYPE_CHECKING:
     from millpond.events.names import StreamName
@@ -28,7 +28,7 @@ def collect_jobs(store: StreamStore) -> int:
         return 0
     first_days: dict[StreamName, int | None] = {}
 
-    def is_gone(job: JobPlace) -> bool:
+    def is_gone(job: JobLocation) -> bool:
         if job.stream not in first_days:
             index = store.index(job.stream)
             there = () if index is None else index.segments

@@ -13,7 +13,7 @@ __all__ = (
     "JOB",
     "JOB_URI",
     "NOTE",
-    "PLACE",
+    "LOCATION",
     "QUEUE",
     "SEGMENT",
     "SOURCE",
@@ -50,7 +50,7 @@ NOTE = REGISTRY.register(
     "events", "note", ("kind", "name"), _FOLDER, "JSON",
     "ages of a queue or a job set, or a job whose events are being deleted, by the SHA-256 of its names",
 )  # fmt: skip
-PLACE = REGISTRY.register(
+LOCATION = REGISTRY.register(
     "events", "place", (), _FOLDER, "text", "the URL of the Redis with the streams, without its password"
 )  # fmt: skip
 QUEUE = REGISTRY.register(

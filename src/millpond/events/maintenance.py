@@ -274,4 +274,4 @@ def _report_of(done: Compressed) -> MaintenanceReport:
 
 def due_streams(store: StreamStore, work: Work, day: int, after: Due | None = None) -> Iterator[Due]:
     """The streams with work for a day or an earlier one, page by page from the registry, from behind one listed."""
-    return all_behind(lambda place: store.due(work, day, place, limit=_PAGE), after)
+    return all_behind(lambda position: store.due(work, day, position, limit=_PAGE), after)

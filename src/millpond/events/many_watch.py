@@ -26,9 +26,9 @@ from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import parse_id
 from millpond.events.names import StreamName
 from millpond.events.waiting import WaitingBatches
-from millpond.events.watchers import EVENT_BYTES, InThread, Place, Watch, Watchers
+from millpond.events.watchers import EVENT_BYTES, InThread, Position, Watch, Watchers
 
-__all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "places_of")
+__all__ = ("BATCH_BYTES", "STREAMS_MAX", "ManyWatch", "StreamEvent", "Streams", "positions_of")
 
 BATCH_BYTES = 256 * 1024
 STREAMS_MAX = 1_000
@@ -49,8 +49,8 @@ def _id_of(_stream: StreamName, after: str) -> int:
     return parse_id(after)
 
 
-def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id_of) -> dict[StreamName, int]:
-    """Streams and the places at which to begin, which are ids unless `place_of` knows more.
+def positions_of(streams: Streams, position_of: Callable[[StreamName, str], int] = _id_of) -> dict[StreamName, int]:
+    """Streams and the places at which to begin, which are ids unless `position_of` knows more.
 
     >>> places_of([("etl", "nightly")])
     {StreamName(queue='etl', job_set='nightly'): 0}
@@ -60,13 +60,13 @@ def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id
     """
     need_type("streams", streams, Iterable)
     pairs = streams.items() if isinstance(streams, Mapping) else ((stream, "") for stream in streams)
-    places = {(name := _name_of(stream)): place_of(name, after) for stream, after in pairs}
-    if not 0 < len(places) <= STREAMS_MAX:
+    positions = {(name := _name_of(stream)): position_of(name, after) for stream, after in pairs}
+    if not 0 < len(positions) <= STREAMS_MAX:
         raise Invalid(
-            "so many streams are not watched as one", kind="event_watch", streams=len(places), streams_max=STREAMS_MAX,
-            hint="name one stream at least; for more of them, begin several watches",
+            "so many streams are not watched as one", kind="event_watch", streams=len(positions),
+            streams_max=STREAMS_MAX, hint="name one stream at least; for more of them, begin several watches",
         )  # fmt: skip
-    return places
+    return positions
 
 
 def _name_of(stream: Any) -> StreamName:
@@ -83,14 +83,14 @@ class ManyWatch(WaitingBatches[StreamEvent]):
     """
 
     def __init__(
-        self, watchers: Watchers, places: Mapping[StreamName, int], matching: EventFilter = ALL, *,
+        self, watchers: Watchers, positions: Mapping[StreamName, int], matching: EventFilter = ALL, *,
         follow: bool = True, in_thread: InThread = asyncio.to_thread,
     ) -> None:  # fmt: skip
         super().__init__(watchers)
         with ExitStack() as begun:
             self._watches = {
                 stream: begun.enter_context(watchers.watch(stream, after, matching, follow=follow, in_thread=in_thread))
-                for stream, after in places.items()
+                for stream, after in positions.items()
             }
             self._open = begun.pop_all()
         self._turns: deque[Watch] = deque(self._watches.values())
@@ -145,9 +145,9 @@ class ManyWatch(WaitingBatches[StreamEvent]):
             self._turns.rotate(-1)
             yield watch
 
-    def places(self) -> list[Place] | None:
-        places = [place for watch in self._turns for place in watch.places() or ()]
-        return places if len(places) == len(self._turns) else None
+    def positions(self) -> list[Position] | None:
+        positions = [position for watch in self._turns for position in watch.positions() or ()]
+        return positions if len(positions) == len(self._turns) else None
 
     def close(self) -> None:
         """End the watch; closing twice is harmless."""

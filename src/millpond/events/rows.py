@@ -68,8 +68,8 @@ class _Some(NamedTuple):
         return pa.repeat(pa.scalar(text, pa.string()), len(self.numbers))
 
     def of_days(self) -> pa.Array:
-        places = np.searchsorted(np.array([day.last_id for day in self.days], "i8"), np.array(self.numbers, "i8"))
-        return pa.array(np.array([day.day for day in self.days], "i4")[places], pa.int32()).cast(pa.date32())
+        positions = np.searchsorted(np.array([day.last_id for day in self.days], "i8"), np.array(self.numbers, "i8"))
+        return pa.array(np.array([day.day for day in self.days], "i4")[positions], pa.int32()).cast(pa.date32())
 
     def header_maps(self) -> pa.Array:
         if have_headers(self.headers):

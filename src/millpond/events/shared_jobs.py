@@ -22,8 +22,8 @@ from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
 
 __all__ = (
-    "CLAIM", "CLIENT_DAYS", "JOB_PLACE", "QUEUES_MAX", "TURN_SECONDS", "Begun", "BegunOf", "Claim", "ClaimRows",
-    "Claims", "HoldsJobs", "JobPlace", "JobRows", "JobTables", "QueueRows", "Settled", "queues_full",
+    "CLAIM", "CLIENT_DAYS", "JOB_LOCATION", "QUEUES_MAX", "TURN_SECONDS", "Begun", "BegunOf", "Claim", "ClaimRows",
+    "Claims", "HoldsJobs", "JobLocation", "JobRows", "JobTables", "QueueRows", "Settled", "queues_full",
 )  # fmt: skip
 
 QUEUES_MAX = 10_000
@@ -48,7 +48,7 @@ CLAIM = JsonForm(Claim)
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlace:
+class JobLocation:
     """The row of a job: its stream, whose last id before the job's first event was `after`, and the day of that event.
 
     `uri`: the name that the client has for it elsewhere, its `external_job_uri`.
@@ -66,7 +66,7 @@ class JobPlace:
         return StreamName(self.queue, self.job_set)
 
 
-JOB_PLACE = JsonForm(JobPlace)
+JOB_LOCATION = JsonForm(JobLocation)
 
 
 class QueueRows(Protocol):
@@ -93,7 +93,7 @@ class Begun(NamedTuple):
     """The first events of jobs, and their rows by the jobs' ids."""
 
     batch: EventBatch
-    places: Mapping[str, JobPlace]
+    locations: Mapping[str, JobLocation]
 
 
 BegunOf: TypeAlias = "Callable[[Mapping[str, Claim]], Begun]"
@@ -138,19 +138,19 @@ class ClaimRows(Protocol):
 class JobRows(Protocol):
     """The rows of jobs that were submitted, by their ids."""
 
-    def note(self, jobs: Mapping[str, JobPlace]) -> None:
+    def note(self, jobs: Mapping[str, JobLocation]) -> None:
         """Put the rows of jobs, before their first events."""
 
-    def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+    def find(self, job_ids: Iterable[str]) -> dict[str, JobLocation]:
         """The rows of jobs, of those that have one."""
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
         """The ids of the jobs of a stream that have this external URI, in their order."""
 
-    def delete(self, jobs: Mapping[str, JobPlace]) -> None:
+    def delete(self, jobs: Mapping[str, JobLocation]) -> None:
         """Delete the rows of jobs."""
 
-    def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+    def collect(self, before: int, is_gone: Callable[[JobLocation], bool]) -> int:
         """Delete the rows of jobs that were noted before a day, and whose events are gone; how many."""
 
 

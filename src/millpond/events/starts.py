@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from millpond.error_values import shown
 from millpond.errors import Invalid
-from millpond.events.ids import is_id, parse_id, place_before
+from millpond.events.ids import is_id, parse_id, position_before
 from millpond.events.index import StreamIndex
 from millpond.times.instants import parse_instant
 
-__all__ = ("NEWEST", "start_place")
+__all__ = ("NEWEST", "start_position")
 
 NEWEST = "newest"
 
 
-def start_place(text: str, index: Callable[[], StreamIndex | None]) -> int:
+def start_position(text: str, index: Callable[[], StreamIndex | None]) -> int:
     """The place that a text names: an id, a time of appending, or `newest`; `index` is asked for the last two.
 
     >>> start_place("0000000000100000", lambda: None) == 1 << 20, start_place("newest", lambda: None)
@@ -27,7 +27,7 @@ def start_place(text: str, index: Callable[[], StreamIndex | None]) -> int:
     try:
         if text == "" or is_id(text):
             return parse_id(text)
-        place = None if text == NEWEST else place_before(parse_instant(text))
+        position = None if text == NEWEST else position_before(parse_instant(text))
     except (Invalid, TypeError) as error:
         raise Invalid(
             "this is no place in a stream of events", kind="event_id", id=shown(text),
@@ -36,4 +36,4 @@ def start_place(text: str, index: Callable[[], StreamIndex | None]) -> int:
         ) from error  # fmt: skip
     current = index()
     last_id = 0 if current is None else current.last_id
-    return last_id if place is None else min(place, last_id)
+    return last_id if position is None else min(position, last_id)

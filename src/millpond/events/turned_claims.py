@@ -48,10 +48,10 @@ class TurnedClaims:
 
     def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
         with self._turns.of(stream.queue), self._claimed(stream.queue, drawn) as claims:
-            batch, places = begun_of(claims)
+            batch, locations = begun_of(claims)
             batches = [batch] if batch.events else []
             if batches:
-                self._jobs.note(places)
+                self._jobs.note(locations)
             outcomes = self._store.append(batches) if batches else []
             new = {client: replace(claim, stored=True) for client, claim in claims.items() if not claim.stored}
             if new:

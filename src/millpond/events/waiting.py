@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from millpond.events.batches import AsyncBatches
 
 if TYPE_CHECKING:
-    from millpond.events.watchers import Place, Watchers
+    from millpond.events.watchers import Position, Watchers
 
 __all__ = ("WaitingBatches",)
 
@@ -37,7 +37,7 @@ class WaitingBatches(AsyncBatches[T]):
         """As `poll`, for an event loop. When it is cancelled the reader is where it was: a thread only reads."""
 
     @abstractmethod
-    def places(self) -> list[Place] | None:
+    def positions(self) -> list[Position] | None:
         """The places of all its streams; None before all have caught up: then there is nothing to wait for."""
 
     @property
@@ -57,8 +57,8 @@ class WaitingBatches(AsyncBatches[T]):
             state, batch = self.state, self.poll()
             if batch or self.state != state or self._watchers.is_due(due):
                 return batch
-            if (places := self.places()) is not None:
-                self._watchers.wait(places, due)
+            if (positions := self.positions()) is not None:
+                self._watchers.wait(positions, due)
 
     async def next_batch_async(self, seconds: float | None) -> list[T]:
         """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
@@ -68,5 +68,5 @@ class WaitingBatches(AsyncBatches[T]):
             state, batch = self.state, await self.poll_async()
             if batch or self.state != state or (due is not None and loop.time() >= due):
                 return batch
-            if (places := self.places()) is not None:
-                await self._watchers.wait_async(places, None if due is None else due - loop.time())
+            if (positions := self.positions()) is not None:
+                await self._watchers.wait_async(positions, None if due is None else due - loop.time())

@@ -78,18 +78,18 @@ class _Tail:
     ended: bool = False
     """True once the stream lost its end: its watchers read the store, and find where they go on."""
 
-    def events_after(self, place: int) -> list[Event] | None:
+    def events_after(self, position: int) -> list[Event] | None:
         """The events of the ring after a place; None when the ring begins later, or ends there."""
-        if place >= self.after or not self.pages or place < self.pages[0].before:
+        if position >= self.after or not self.pages or position < self.pages[0].before:
             return None
         events: list[Event] = []
         for page in self.pages:
-            if page.events[-1].number > place:
-                events += page.events[bisect_right(page.events, place, key=_NUMBER) :]
+            if page.events[-1].number > position:
+                events += page.events[bisect_right(page.events, position, key=_NUMBER) :]
         return events
 
 
-Place = tuple[_Tail, int]
+Position = tuple[_Tail, int]
 """The end of a stream, and the id up to which a watch has read."""
 
 
@@ -169,7 +169,7 @@ class Watchers:
                     del self._tails[tail.stream]
                     self._joined = True
 
-    def take(self, tail: _Tail, place: int) -> list[Event] | None:
+    def take(self, tail: _Tail, position: int) -> list[Event] | None:
         """The events of the ring after a place, as `_Tail.events_after`.
 
         Raises:
@@ -177,35 +177,35 @@ class Watchers:
         """
         with self._changed:
             self._check()
-            return tail.events_after(place)
+            return tail.events_after(position)
 
     def is_due(self, due: float | None) -> bool:
         """True when a monotonic time has come."""
         return due is not None and self._clock.monotonic() >= due
 
-    def wait(self, places: Sequence[Place], due: float | None) -> None:
+    def wait(self, positions: Sequence[Position], due: float | None) -> None:
         """Wait until one of these tails is behind its place, at most until a monotonic time."""
         with self._changed:
-            self._clock.wait_for(self._changed, lambda: self._news(places), due)
+            self._clock.wait_for(self._changed, lambda: self._news(positions), due)
 
-    async def wait_async(self, places: Sequence[Place], seconds: float | None) -> None:
+    async def wait_async(self, positions: Sequence[Position], seconds: float | None) -> None:
         """As `wait`, for an event loop; for so many seconds at most."""
         news, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._changed:
-            if self._news(places):
+            if self._news(positions):
                 return
-            for tail, _ in places:
+            for tail, _ in positions:
                 tail.news[news] = loop
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), seconds)
         finally:
             with self._changed:
-                for tail, _ in places:
+                for tail, _ in positions:
                     tail.news.pop(news, None)
 
-    def _news(self, places: Sequence[Place]) -> bool:
-        return self._ended() or any(tail.ended or tail.after > place for tail, place in places)
+    def _news(self, positions: Sequence[Position]) -> bool:
+        return self._ended() or any(tail.ended or tail.after > position for tail, position in positions)
 
     def _ended(self) -> bool:
         return self._closed or self._fault is not None
@@ -295,7 +295,7 @@ class Watch(WaitingBatches[Event]):
         super().__init__(watchers)
         self._in_thread = in_thread
         self._store, self.stream, self._matching = store, stream, matching
-        self._place, self._follow = after, follow
+        self._position, self._follow = after, follow
         self._tail: _Tail | None = None
         self._closed = False
         self.gaps = 0
@@ -309,12 +309,12 @@ class Watch(WaitingBatches[Event]):
     @property
     def number(self) -> int:
         """The place of the watch, as a number."""
-        return self._place
+        return self._position
 
     @property
     def after(self) -> str:
         """The id from which another watch goes on."""
-        return format_id(self._place)
+        return format_id(self._position)
 
     @property
     def caught_up(self) -> bool:
@@ -325,9 +325,9 @@ class Watch(WaitingBatches[Event]):
     def state(self) -> tuple[bool, object]:
         return self.caught_up, self.gaps
 
-    def places(self) -> list[Place] | None:
-        """As `WaitingBatches.places`: the tail that the watch takes from, and its place there."""
-        return None if self._tail is None else [(self._tail, self._place)]
+    def positions(self) -> list[Position] | None:
+        """As `WaitingBatches.positions`: the tail that the watch takes from, and its place there."""
+        return None if self._tail is None else [(self._tail, self._position)]
 
     def poll(self) -> list[Event]:
         events = self._taken()
@@ -342,7 +342,7 @@ class Watch(WaitingBatches[Event]):
 
     def go_back(self, number: int) -> None:
         """Go back to where the watch was: what it gave since then was not delivered, and comes again."""
-        self._place = number
+        self._position = number
 
     def _taken(self) -> list[Event] | None:
         """The next events of the ring; None when it has none for this place."""
@@ -350,28 +350,28 @@ class Watch(WaitingBatches[Event]):
             raise Closed("the watch is closed", kind="watch_closed", hint="begin another where it ended")
         if self._tail is not None and self._tail.ended:
             self._tail = None
-        events = None if self._tail is None else self._watchers.take(self._tail, self._place)
+        events = None if self._tail is None else self._watchers.take(self._tail, self._position)
         return self._selection(events, events[-1].number) if events else None
 
     def _behind(self) -> bool:
-        return self._tail is None or self._place < self._tail.after
+        return self._tail is None or self._position < self._tail.after
 
     def _fetch(self) -> Page:
-        return self._store.read(self.stream, self._place, bytes_max=min(FETCH_BYTES, self._watchers.share))
+        return self._store.read(self.stream, self._position, bytes_max=min(FETCH_BYTES, self._watchers.share))
 
     def _accepted(self, page: Page) -> list[Event]:
         """The events of a page. When there are none, the watch takes from the ring from now on."""
         self.gaps += page.gap
         selected = self._selection(page.events, page.after)
         if not page.events and self._tail is None:
-            self._tail = self._watchers.join(self.stream, self._place)
+            self._tail = self._watchers.join(self.stream, self._position)
         return selected
 
     def _selection(self, events: list[Event], after: int) -> list[Event]:
         """Those of the next events that match, as many as the share holds; the watch is behind them, or at `after`."""
         selected = self._matching.select(events)
         share = _within(selected, self._watchers.share)
-        self._place = after if len(share) == len(selected) else share[-1].number
+        self._position = after if len(share) == len(selected) else share[-1].number
         return share
 
     def close(self) -> None:

@@ -127,10 +127,10 @@ class Operation:
                 # A body has no meaning in these two, and nodes take none.
                 whole = self.method in ("GET", "DELETE") or name in self.query
                 *above, last = other.split(".")
-                place = query if whole else body
+                target = query if whole else body
                 for outer in above:
-                    place = place.setdefault(outer, {})
-                place[last] = value
+                    target = target.setdefault(outer, {})
+                target[last] = value
         return Requested(path, query, body)
 
 

@@ -44,15 +44,15 @@ def check_limit(limit: int, most: int) -> int:
     return limit
 
 
-def behind(keys: KeyRange, place: bytes, *, reverse: bool = False) -> KeyRange:
+def behind(keys: KeyRange, position: bytes, *, reverse: bool = False) -> KeyRange:
     """Those of the keys that a scan meets behind a place.
 
     >>> behind(KeyRange(b"a", b"c"), b"b"), behind(KeyRange(b"a", b"c"), b"b", reverse=True)
     (KeyRange(start=b'b\\x00', stop=b'c'), KeyRange(start=b'a', stop=b'b'))
     """
     if reverse:
-        return KeyRange(keys.start, place if keys.stop is None else min(place, keys.stop))
-    return KeyRange(max(keys.start, place + b"\0"), keys.stop)  # no key lies between a key and it with a zero behind
+        return KeyRange(keys.start, position if keys.stop is None else min(position, keys.stop))
+    return KeyRange(max(keys.start, position + b"\0"), keys.stop)  # no key lies between a key and it with a zero behind
 
 
 def cut(rows: Iterable[T], limit: int) -> tuple[list[T], bool]:
@@ -65,20 +65,20 @@ def cut(rows: Iterable[T], limit: int) -> tuple[list[T], bool]:
     return taken[:limit], len(taken) > limit
 
 
-def pages(read: Callable[[P], T], place: P, place_after: Callable[[T], P | None]) -> Iterator[T]:
-    """The pages that `read` brings from a place on; `place_after` is where the next begins, None at the end."""
-    following: P | None = place
+def pages(read: Callable[[P], T], position: P, position_after: Callable[[T], P | None]) -> Iterator[T]:
+    """The pages that `read` brings from a place on; `position_after` is where the next begins, None at the end."""
+    following: P | None = position
     while following is not None:
         page = read(following)
         yield page
-        following = place_after(page)
+        following = position_after(page)
 
 
-def all_behind(read: Callable[[T | None], Sequence[T]], place: T | None = None) -> Iterator[T]:
+def all_behind(read: Callable[[T | None], Sequence[T]], position: T | None = None) -> Iterator[T]:
     """Rows that are their own places, page by page, until a page is empty."""
-    while page := read(place):
+    while page := read(position):
         yield from page
-        place = page[-1]
+        position = page[-1]
 
 
 class Bookmarks:
@@ -90,19 +90,19 @@ class Bookmarks:
     def __init__(self, listing: bytes) -> None:
         self._sum = zlib.crc32(listing)
 
-    def of(self, place: bytes) -> bytes:
+    def of(self, position: bytes) -> bytes:
         """The bookmark of a place."""
-        return zlib.crc32(place, self._sum).to_bytes(_SUM_BYTES, "big") + place
+        return zlib.crc32(position, self._sum).to_bytes(_SUM_BYTES, "big") + position
 
-    def place(self, bookmark: bytes, keys: KeyRange = EVERYTHING) -> bytes:
+    def position(self, bookmark: bytes, keys: KeyRange = EVERYTHING) -> bytes:
         """The place of a bookmark, which lies within the keys.
 
         Raises: `Invalid`, kind `search_bookmark`.
         """
-        place = bookmark[_SUM_BYTES:]
-        if self.of(place) != bookmark or not keys.holds(place):
+        position = bookmark[_SUM_BYTES:]
+        if self.of(position) != bookmark or not keys.holds(position):
             raise Invalid(
                 "the bookmark is of no such listing", kind="search_bookmark", bookmark=bookmark[:32].hex(),
                 hint="begin again without it",
             )  # fmt: skip
-        return place
+        return position

@@ -17,6 +17,6 @@ Invariants:
 * work never fails for its lineage: what cannot be sent is dropped, with a warning.
 """
 
-from millpond.lineage.place import ENRICHING, MASK, PARENT, fields_of, lineage_of, wait_sent
+from millpond.lineage.context import ENRICHING, MASK, PARENT, fields_of, lineage_of, wait_sent
 
 __all__ = ("ENRICHING", "MASK", "PARENT", "fields_of", "lineage_of", "wait_sent")

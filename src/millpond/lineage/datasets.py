@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import MillpondError
-from millpond.lineage.place import fields_of
+from millpond.lineage.context import fields_of
 from millpond.lineage.run_events import Dataset, Origin
 
 __all__ = ("Enriching", "files_named", "parquet_fields", "value_columns")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.error_values import shown
 from millpond.kernel.job_reports import Fact
-from millpond.lineage.place import ENRICHING, PARENT
+from millpond.lineage.context import ENRICHING, PARENT
 from millpond.lineage.run_events import Dataset, Kind, Run, run_event
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millpond.kernel.job_reports import Fact, JobReport, JobReports, Story
-from millpond.lineage.place import fields_of, lineage_of
+from millpond.lineage.context import fields_of, lineage_of
 from millpond.tracing.jobs import span_stories
 
 if TYPE_CHECKING:

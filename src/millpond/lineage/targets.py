@@ -24,7 +24,7 @@ from millpond.error_values import shown_address
 from millpond.extras import need
 from millpond.json_forms import to_json
 from millpond.kernel.worker import begin_thread
-from millpond.lineage.place import MASK
+from millpond.lineage.context import MASK
 from millpond.stores.files import append_line
 from millpond.workflows.logs.kafka_config import kafka_address
 

@@ -204,8 +204,8 @@ def _library(data: Any) -> str:
 def _with_columns(frame: Any, answers: Mapping[str, pa.Array[Any]]) -> Any:
     if isinstance(frame, pa.Table):
         for name, column in answers.items():
-            place = frame.column_names.index(name) if name in frame.column_names else -1
-            frame = frame.append_column(name, column) if place < 0 else frame.set_column(place, name, column)
+            position = frame.column_names.index(name) if name in frame.column_names else -1
+            frame = frame.append_column(name, column) if position < 0 else frame.set_column(position, name, column)
         return frame
     if _library(frame) == "polars":
         return frame.with_columns(*type(frame)(pa.table(dict(answers))))

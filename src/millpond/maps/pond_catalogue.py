@@ -190,45 +190,45 @@ class PondCatalogue:
         with self._loading.space.read() as tx:
             if copy_begun(tx):
                 return
-        there = [place for parent in ("shards", "snapshots") for place in (folder / parent).glob("[!.]*")]
+        there = [map_folder for parent in ("shards", "snapshots") for map_folder in (folder / parent).glob("[!.]*")]
         stores = {folder_name(definition): definition.store for definition in self.list()}
-        for place in there:
-            if place.name not in stores:
-                self.remove_dropped(place)
-            elif place.parent.name == "shards" and stores[place.name] is Store.LAYERS:
-                self._remove_converted(place)
+        for map_folder in there:
+            if map_folder.name not in stores:
+                self.remove_dropped(map_folder)
+            elif map_folder.parent.name == "shards" and stores[map_folder.name] is Store.LAYERS:
+                self._remove_converted(map_folder)
 
-    def _remove_converted(self, place: Path) -> None:
+    def _remove_converted(self, map_folder: Path) -> None:
         """Remove a shard whose map is in layers, unless somebody is about to switch to it."""
         with suppress(Unavailable), self._loading.loads.alone(seconds=0):
-            if any(folder_name(map_) == place.name and map_.store is Store.LAYERS for map_ in self.list()):
-                self.remove_dropped(place)
+            if any(folder_name(map_) == map_folder.name and map_.store is Store.LAYERS for map_ in self.list()):
+                self.remove_dropped(map_folder)
 
-    def remove_dropped(self, place: Path) -> bool:
+    def remove_dropped(self, map_folder: Path) -> bool:
         """Remove a folder of a map that was dropped, or that only branches have; of its snapshots those that commits
         and branches name stay, and for now those that somebody reads. True when all is gone.
         """
-        if place.parent.name == "snapshots":
-            if place.is_dir():
+        if map_folder.parent.name == "snapshots":
+            if map_folder.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
                 from millpond.maps.snapshots.leases import collecting
                 from millpond.maps.snapshots.named import named_in
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
-                objects = FolderObjects(place)
+                objects = FolderObjects(map_folder)
                 with collecting(objects) as free:  # of a map that is being copied, it is written to until it is entered
                     with self._loading.space.read() as tx:
                         # This map alone is looked up: a drop costs the same, however many maps there are.
-                        there = known_map(tx, place.name.partition(".")[0])
-                        named = named_in(tx, place.name)
-                    if not free or (there is not None and folder_name(there) == place.name):
+                        there = known_map(tx, map_folder.name.partition(".")[0])
+                        named = named_in(tx, map_folder.name)
+                    if not free or (there is not None and folder_name(there) == map_folder.name):
                         return False
                     return discard_snapshots(objects, self._loading.clock.now_ms(), named)
             return True
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
-        (place / "current").unlink(missing_ok=True)
-        remove_tree(place)
+        (map_folder / "current").unlink(missing_ok=True)
+        remove_tree(map_folder)
         return True
 
     def list(self) -> Sequence[MapDefinition]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.clock import Clock
-    from millpond.maps.loads.bucket_place import BucketPlace
+    from millpond.maps.loads.bucket_location import StorageBucket
     from millpond.nodes.jobs.job_leases import JobLeases
     from millpond.stores.bucket_space.space import BucketSpace
 
@@ -41,10 +41,10 @@ class BucketWatch:
     """The watch of one node; `run_job` is called with the job of a node that died."""
 
     def __init__(
-        self, place: BucketPlace, space: BucketSpace, leases: JobLeases, clock: Clock, *, skew_max_ms: int,
+        self, location: StorageBucket, space: BucketSpace, leases: JobLeases, clock: Clock, *, skew_max_ms: int,
         run_job: Callable[[str], object],
     ) -> None:  # fmt: skip
-        self.place, self.space = place, space
+        self.location, self.space = location, space
         self._leases, self._clock, self._skew_max_ms, self._run_job = leases, clock, skew_max_ms, run_job
         self.worker = WorkerThread("the watch over the bucket", self._look, clock)
         self._heard_at, self._probe_at = clock.monotonic(), clock.monotonic()
@@ -92,7 +92,7 @@ class BucketWatch:
         self._probe_at = self._clock.monotonic() + PROBE_AGAIN_SECONDS
         before_ms = self._clock.now_ms()
         try:
-            there_ms = self.place.now_ms()
+            there_ms = self.location.now_ms()
         except Denied as error:
             self._unwritable = f"the bucket takes no writes: {error}"
             return

@@ -63,7 +63,7 @@ class _Mark:
 
 
 @dataclass(slots=True)
-class _Place:
+class _Cursor:
     """The place where a schedule was last seen: its cursor, up to where the log, or the stream, was read, the `last`
     mark there, and the looks to leave out.
     """
@@ -80,7 +80,7 @@ class DataStarts:
 
     def __init__(self, pond: Pond) -> None:
         self._pond, self.schedules = pond, 0
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._cursors: dict[tuple[str, str], _Cursor] = {}
 
     def look(self, processor: Processor) -> list[tuple[str, DataArrived]]:
         """News for the schedules of a processor: a tenant and a request each, at most one a schedule."""
@@ -95,24 +95,24 @@ class DataStarts:
 
     def _arrived(self, processor: Processor, tenant: str, schedule: ScheduledWfRun) -> DataArrived | None:
         cron, key = parse_cron(schedule.cron_expression), (tenant, schedule.id.id)
-        place = self._places.get(key)
-        if place is None or place.after != cron.after:
-            place = self._places[key] = _Place(cron.after, _position_of(cron))
-        if place.pause:
-            place.pause -= 1
+        cursor = self._cursors.get(key)
+        if cursor is None or cursor.after != cron.after:
+            cursor = self._cursors[key] = _Cursor(cron.after, _position_of(cron))
+        if cursor.pause:
+            cursor.pause -= 1
             return None
         if not cron.overlap and cron.last and _is_open(processor, tenant, schedule, cron.last):
             return None
-        mark = self._chosen(cron, place)
+        mark = self._chosen(cron, cursor)
         if mark is None:
             return None
         # The run before may be open on another partition: then this is in vain, and is tried ever more seldom.
-        place.pause, place.retries = place.retries, min(2 * place.retries + 1, _LOOKS_APART_MAX)
+        cursor.pause, cursor.retries = cursor.retries, min(2 * cursor.retries + 1, _LOOKS_APART_MAX)
         return DataArrived(
             schedule.id, WfRunId(), schedule.created_at.ToMilliseconds(), cron.after, mark.text, int(mark.begins)
         )
 
-    def _chosen(self, cron: Cron, place: _Place) -> _Mark | None:
+    def _chosen(self, cron: Cron, cursor: _Cursor) -> _Mark | None:
         """The mark to which the cursor moves next."""
         if not cron.after:  # whoever put it could not see this pond
             return _Mark(newest_mark(self._pond, cron.on), 0, begins=False)
@@ -122,7 +122,7 @@ class DataStarts:
             marks = _commits(self._pond, where, cron.after)
         else:
             news = _loads if kind == "loaded" else _alerts
-            marks = _news(news(self._pond, where, place.position), place, first=is_all)
+            marks = _news(news(self._pond, where, cursor.position), cursor, first=is_all)
         if not marks:
             return None
         mark = marks[0] if is_all else marks[-1]
@@ -138,16 +138,16 @@ def _position_of(cron: Cron) -> int:
     return int(cron.after) if cron.after.isdigit() else 0
 
 
-def _news(marks: Iterator[tuple[int, _Mark | None]], place: _Place, *, first: bool) -> list[_Mark]:
+def _news(marks: Iterator[tuple[int, _Mark | None]], cursor: _Cursor, *, first: bool) -> list[_Mark]:
     """The first mark behind a place, or the last one, when all are read; till then the place moves on."""
-    chosen, end, count = place.last, place.position, 0
+    chosen, end, count = cursor.last, cursor.position, 0
     for position, mark in islice(marks, LOADS_READ):
         end, chosen, count = position, mark or chosen, count + 1
         if chosen is not None and first:
             break
     if chosen is not None and (first or count < LOADS_READ):
         return [chosen]
-    place.position, place.last = end, chosen
+    cursor.position, cursor.last = end, chosen
     return []
 
 

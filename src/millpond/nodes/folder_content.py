@@ -10,11 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.events.keyspaces import HEAD
-from millpond.events.keyspaces import PLACE as EVENTS_PLACE
+from millpond.events.keyspaces import LOCATION as EVENTS_LOCATION
 from millpond.stores.objects import FolderObjects
-from millpond.versions.keyspaces import PLACE as VERSIONS_PLACE
+from millpond.versions.keyspaces import LOCATION as VERSIONS_LOCATION
 from millpond.versions.keyspaces import REPOSITORY
-from millpond.versions.place import LOCAL
+from millpond.versions.location import LOCAL
 from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def not_backed_up(pond: Pond) -> list[str]:
 def lying_elsewhere(pond: Pond) -> list[str]:
     """The kinds of content of a pond that are in another place, but for runs."""
     with pond.space.read() as tx:
-        places = {"repositories in a database": VERSIONS_PLACE, "streams of events in Redis": EVENTS_PLACE}
-        kinds = [kind for kind, place in places.items() if tx.get(place.packed) is not None]
+        locations = {"repositories in a database": VERSIONS_LOCATION, "streams of events in Redis": EVENTS_LOCATION}
+        kinds = [kind for kind, location in locations.items() if tx.get(location.packed) is not None]
         rows = [value for _, value in tx.scan(REPOSITORY.range())]
     if any(f'"namespace":"{LOCAL}'.encode() not in row for row in rows):
         kinds.append("objects of repositories in other places")
@@ -71,8 +71,8 @@ def objects_folder(folder: Path) -> Path:
 
 def own_objects(folder: Path, after: str = "") -> list[ObjectInfo]:
     """The objects of repositories whose names follow `after`, in their order, at most `OBJECTS_PAGE`."""
-    place = objects_folder(folder)
-    if not place.is_dir():
+    location = objects_folder(folder)
+    if not location.is_dir():
         return []
-    listed = (info for info in FolderObjects(place).list(after=after) if _SCRATCH not in info.name)
+    listed = (info for info in FolderObjects(location).list(after=after) if _SCRATCH not in info.name)
     return list(islice(listed, OBJECTS_PAGE))

@@ -28,7 +28,7 @@ from millpond.events.census import Census
 from millpond.events.protocol import losses_of
 from millpond.json_forms import to_json
 from millpond.maps.alerts.alerted import remove_marked
-from millpond.maps.loads.bucket_place import BucketPlace
+from millpond.maps.loads.bucket_location import StorageBucket
 from millpond.maps.loads.merger import Merger, Turns, always
 from millpond.maps.model.keyspaces import TOKENS
 from millpond.nodes.audit import AuditLog
@@ -118,12 +118,12 @@ class Node:
 
     def _watch(self) -> BucketWatch | None:
         """The watch over the bucket of the pond; None for a pond in a folder."""
-        place, space = self.pond.place, self.pond.space
-        if not (isinstance(place, BucketPlace) and isinstance(space, BucketSpace)):
+        location, space = self.pond.location, self.pond.space
+        if not (isinstance(location, StorageBucket) and isinstance(space, BucketSpace)):
             return None
         self.turns = leases = JobLeases(space, self.clock)
         return BucketWatch(
-            place, space, leases, self.clock, skew_max_ms=self.settings.nodes.max_clock_skew,
+            location, space, leases, self.clock, skew_max_ms=self.settings.nodes.max_clock_skew,
             run_job=self._take_over,
         )  # fmt: skip
 
@@ -320,8 +320,8 @@ class Node:
 
 
 def _shared_parts(pond: Pond) -> SharedParts | None:
-    if isinstance(pond.place, BucketPlace) and isinstance(pond.space, BucketSpace):
-        return SharedParts(pond.place.objects, pond.space.follow)
+    if isinstance(pond.location, StorageBucket) and isinstance(pond.space, BucketSpace):
+        return SharedParts(pond.location.objects, pond.space.follow)
     return None
 
 

@@ -101,20 +101,20 @@ class SharedRateLimits(RateLimits):
         key = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) or 1
         with self._lock, self._shared() as table:
             now = self._clock.monotonic()
-            place = _place(table, key)
-            full_at = max(now, _SHARED_BUCKET.unpack_from(table, place)[1])
+            offset = _offset(table, key)
+            full_at = max(now, _SHARED_BUCKET.unpack_from(table, offset)[1])
             # The bucket has `burst - (full_at - now) * per_second` left, and one is taken from it.
             missing = full_at - now - (self.burst - 1) / self.per_second
             if missing > 0:
                 return float(missing)
-            _SHARED_BUCKET.pack_into(table, place, key, full_at + 1 / self.per_second)
+            _SHARED_BUCKET.pack_into(table, offset, key, full_at + 1 / self.per_second)
             return 0.0
 
 
-def _place(table: memoryview, key: int) -> int:
+def _offset(table: memoryview, key: int) -> int:
     """The offset of a name's bucket, or of the free one that it takes; names beyond the last free one share theirs."""
     for step in range(_SHARED_MAX):
-        place = (key + step) % _SHARED_MAX * _SHARED_BUCKET.size
-        if _SHARED_BUCKET.unpack_from(table, place)[0] in (0, key):
-            return place
+        offset = (key + step) % _SHARED_MAX * _SHARED_BUCKET.size
+        if _SHARED_BUCKET.unpack_from(table, offset)[0] in (0, key):
+            return offset
     return key % _SHARED_MAX * _SHARED_BUCKET.size

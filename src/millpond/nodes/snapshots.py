@@ -134,17 +134,17 @@ class Publisher:
         Raises: `NotFound` for any other name, and for a file that is not there.
         """
         assert isinstance(objects, FolderObjects), "a pond is a folder"
-        place, allowed = objects.root / file, _FILE.fullmatch(file)
-        if allowed and not place.is_file():
+        path, allowed = objects.root / file, _FILE.fullmatch(file)
+        if allowed and not path.is_file():
             with suppress(NotFound):
                 objects.get(file)  # of a pond in a bucket a copy is made where there is none yet
-        if not allowed or not place.is_file():
+        if not allowed or not path.is_file():
             map_ = objects.root.name.partition(".")[0]
             raise NotFound(
                 "there is no such file", kind="snapshot_not_found", map=map_, object=file,
                 hint="it was replaced: ask for the snapshot that counts now",
             )  # fmt: skip
-        return place
+        return path
 
 
 def _folder(pond_map: Map) -> FolderObjects:

@@ -62,18 +62,18 @@ class SparkDriver:
         self._changed = threading.Lock()
 
     @classmethod
-    def again(cls, place: Mapping[str, Any], master: str, shared: str = "") -> SparkDriver | None:
+    def again(cls, location: Mapping[str, Any], master: str, shared: str = "") -> SparkDriver | None:
         """The driver that a checkpoint names, if it may be there still: the same process on this machine, or in the
         cluster the one of its folder.
         """
-        driver, name = cls(master, shared), str(place["folder"])
+        driver, name = cls(master, shared), str(location["folder"])
         if shared and re.fullmatch(r"\w+", name) and (Path(shared) / name).is_dir():
             driver._folder = Path(shared) / name
             return driver
-        driver._line = None if shared else Line.to(place, master)
+        driver._line = None if shared else Line.to(location, master)
         return None if driver._line is None else driver
 
-    def place(self) -> dict[str, Any]:
+    def location(self) -> dict[str, Any]:
         """The words of a checkpoint by which `again` finds the driver. Its process is begun if there is none; in a
         cluster by the first job, so that its folder is known before.
         """
@@ -95,7 +95,7 @@ class SparkDriver:
 
     def _there(self, key: str) -> Line:
         """The way to the driver, when it has come up."""
-        self.place()
+        self.location()
         with self._placing:
             if self._folder is not None and (self._line is None or not self._line.is_there()):
                 try:
@@ -270,17 +270,17 @@ class Drivers:
         """The one for a job that begins."""
         return self._own
 
-    def again(self, place: Mapping[str, Any]) -> SparkDriver | None:
+    def again(self, location: Mapping[str, Any]) -> SparkDriver | None:
         """The one that a checkpoint names, if it is there still; a worker without one keeps it as its own."""
         with self._changed:
             for driver in (self._own, *self._others.values()):
-                if driver.folder == place["folder"]:
+                if driver.folder == location["folder"]:
                     return driver
-            other = SparkDriver.again(place, self._master, self._shared)
+            other = SparkDriver.again(location, self._master, self._shared)
             if other is not None and not self._own.folder and not self._own.busy:
                 self._own = other
             elif other is not None:
-                self._others[str(place["folder"])] = other
+                self._others[str(location["folder"])] = other
             return other
 
     def left(self, driver: SparkDriver) -> None:

@@ -198,17 +198,17 @@ class Line:
         return cls(folder, _InCluster(driver), *way, driver.id)
 
     @classmethod
-    def to(cls, place: Mapping[str, Any], master: str) -> Line | None:
+    def to(cls, location: Mapping[str, Any], master: str) -> Line | None:
         """The way to a driver that is beside this worker already; what is left of one that was killed ends."""
-        name = str(place["folder"])
-        if place["host"] != socket.gethostname() or not re.fullmatch(r"\w+", name):
+        name = str(location["folder"])
+        if location["host"] != socket.gethostname() or not re.fullmatch(r"\w+", name):
             return None
-        process = LocalProcess(int(place["pid"]), str(place["began"]))
+        process = LocalProcess(int(location["pid"]), str(location["began"]))
         connection = _connected(_drivers() / name) if process.began and process.is_alive() else None
         if connection is None:
             _end_left(_drivers() / name, master)
             return None
-        return cls(_drivers() / name, process, connection, connection.makefile("rb"), str(place["application"]))
+        return cls(_drivers() / name, process, connection, connection.makefile("rb"), str(location["application"]))
 
     def is_there(self) -> bool:
         """True while the driver is."""

@@ -79,7 +79,7 @@ def open_engine(pond: Pond, clock: Clock, passed_on: Callable[[Sequence[Applied]
 
     Raises: `Conflict`, kind `pipelines_busy`, when another process works on the pond, or `workflows_place`.
     """
-    beside = pond.place.beside("workflows")
+    beside = pond.location.beside("workflows")
     with ExitStack() as ends:
         if beside is None:
             return _on_folder(pond, clock, passed_on, ends)
@@ -140,7 +140,7 @@ def reading_pond(pond: Pond, clock: Clock, tenant: str) -> Iterator[Callable[[Ca
 
     Raises: `NotFound` where there are no runs; `Unavailable` where they are in a store of their own.
     """
-    beside = pond.place.beside("workflows")
+    beside = pond.location.beside("workflows")
     if beside is not None:
         with stores_now(beside.objects, clock) as stores:
             yield lambda act: _read(stores, tenant, act)
@@ -170,8 +170,9 @@ def _is_dead(holder: str) -> bool:
 
 
 def _busy(pond: Pond, holder: str) -> Conflict:
-    return Conflict("another process runs the workflows of this pond", kind="pipelines_busy", pond=pond.place.address,
-                    process=holder, hint="wait for it, or serve the pond and deploy the pipeline there")  # fmt: skip
+    return Conflict("another process runs the workflows of this pond", kind="pipelines_busy",
+                    pond=pond.location.address, process=holder,
+                    hint="wait for it, or serve the pond and deploy the pipeline there")  # fmt: skip
 
 
 def _moving() -> Unavailable:

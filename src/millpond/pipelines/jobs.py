@@ -72,19 +72,19 @@ def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]
 
 def _check(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Hold rows, or those of a map, against rules; the findings, and `passed` when all hold."""
-    rules, name, place = parse_rules(arguments["rules"]), str(arguments["map"]), str(arguments["pond"])
+    rules, name, location = parse_rules(arguments["rules"]), str(arguments["map"]), str(arguments["pond"])
     session = own_session(session)
-    spark.register(session, place)
+    spark.register(session, location)
     if arguments["rows"]:
         frame = frame_of(session, parse_rows(arguments["rows"]))
-        compares = rules.drift is not None and _is_there(place, name)
+        compares = rules.drift is not None and _is_there(location, name)
         there = _measure(_rows_of_map(session, name), rules) if compares else None
     elif rules.drift is not None or rules.keys is not None:
         raise Invalid("drift and keys compare rows with a map", kind="pipeline_input", map=name,
                       hint="give the check the rows")  # fmt: skip
     else:
         frame, there = _rows_of_map(session, name), None
-    measures = _measure(frame, rules, None if rules.keys is None else _answered(frame, rules.keys, place, name))
+    measures = _measure(frame, rules, None if rules.keys is None else _answered(frame, rules.keys, location, name))
     findings = judge(rules, measures, there)
     return {
         "passed": all(finding.passed for finding in findings), "rows": measures.rows, "findings": plain(findings)
@@ -194,8 +194,8 @@ def _publish(staging: Path, whole: Path) -> None:
         remove_tree(left)
 
 
-def _is_there(place: str, name: str) -> bool:
-    with parse_location(place).open_existing() as pond, suppress(NotFound):
+def _is_there(location: str, name: str) -> bool:
+    with parse_location(location).open_existing() as pond, suppress(NotFound):
         return pond.map(name) is not None
     return False
 
@@ -215,12 +215,12 @@ def _rows_of_map(session: SparkSession, name: str) -> DataFrame:
     return frame.select(*columns)
 
 
-def _answered(frame: DataFrame, keys: KeyRule, place: str, name: str) -> int:
+def _answered(frame: DataFrame, keys: KeyRule, location: str, name: str) -> int:
     """The rows whose key the map answers."""
     _known_columns(frame, [keys.column, *([keys.at] if keys.at else [])])
     answer = f"answer_{SystemClock().random_id()}"
     lookup = spark.Lookup(name, key=f"`{keys.column}`", at=f"`{keys.at}`" if keys.at else None, into=answer)
-    return spark.enrich(frame, lookup, pond=place).where(sql.col(answer).isNotNull()).count()
+    return spark.enrich(frame, lookup, pond=location).where(sql.col(answer).isNotNull()).count()
 
 
 def _measure(frame: DataFrame, rules: Rules, matched_rows: int | None = None) -> Measures:

@@ -120,28 +120,28 @@ async def step(
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The result of a job of Spark: of a checkpoint, of a driver that goes on with it, or of one that begins it."""
-    place: dict[str, Any] | None = None
+    location: dict[str, Any] | None = None
     while (row := await step.retained()) is not None:
         if _DRIVER not in row:
             result: dict[str, Any] = row
             return result
-        place = row[_DRIVER]
-    if place is not None and (driver := await asyncio.to_thread(_drivers().again, place)) is not None:
+        location = row[_DRIVER]
+    if location is not None and (driver := await asyncio.to_thread(_drivers().again, location)) is not None:
         with suppress(NotFound):  # it has forgotten a job that failed, or was stopped
-            return await _done_by(driver, place, step, name, arguments, again=True)
+            return await _done_by(driver, location, step, name, arguments, again=True)
     driver = _drivers().own()
-    place = await in_thread(driver.place)
-    place |= {"attempt": step.context.attempt_number, "ticket": ticket_of(step.key, step.context.attempt_number)}
-    await step.keep({_DRIVER: place})  # before it has the job: one that no checkpoint names has none, and ends
-    return await _done_by(driver, place, step, name, arguments)
+    location = await in_thread(driver.location)
+    location |= {"attempt": step.context.attempt_number, "ticket": ticket_of(step.key, step.context.attempt_number)}
+    await step.keep({_DRIVER: location})  # before it has the job: one that no checkpoint names has none, and ends
+    return await _done_by(driver, location, step, name, arguments)
 
 
 async def _done_by(
-    driver: SparkDriver, place: dict[str, Any], step: Step, name: str, arguments: dict[str, Any], *,
+    driver: SparkDriver, location: dict[str, Any], step: Step, name: str, arguments: dict[str, Any], *,
     again: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    ticket = place["ticket"]
-    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": place["attempt"]}
+    ticket = location["ticket"]
+    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": location["attempt"]}
     run = partial(driver.run, ticket, name, whole, step.watched(), again=again)
     try:
         with showing(step.context.task_run_id, step.context.attempt_number, partial(driver.status, ticket)):

@@ -81,9 +81,9 @@ def join_parts(objects: Objects, base: Index, parts: Sequence[FoldedPart], *, co
     # All ranges but the last of a stretch ended by the rule.
     entries = [(entry, part.ended or entry is not part.entries[-1]) for part in parts for entry in part.entries]
     with RangeWriter(objects, base.schema, base.boundaries, compression=compression) as writer:
-        for place, (entry, ended) in enumerate(entries, 1):
+        for position, (entry, ended) in enumerate(entries, 1):
             # The last range of all may end for want of rows: it does in a fold in one piece, too.
-            if writer.at_boundary and (ended or place == len(entries)):
+            if writer.at_boundary and (ended or position == len(entries)):
                 writer.adopt(entry)
             else:
                 writer.append(open_range(objects, entry))

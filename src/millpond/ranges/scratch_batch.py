@@ -38,13 +38,13 @@ def scratch_buffer(folder: Path, size: int) -> pa.Buffer:
     """
     # The file may be closed at the end, for a mapping keeps its own hold of it.
     with ExitStack() as files:
-        growing = _Growing(_Place(folder, files))
+        growing = _Growing(_Scratch(folder, files))
         growing.reserve(size)
         return growing.finish()
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Scratch:
     """The folder of files, and who closes them."""
 
     folder: Path
@@ -56,7 +56,7 @@ class ScratchBatch:
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
         self.schema, self._files = schema, ExitStack()
-        self._columns = [_column(field.type, _Place(folder, self._files)) for field in schema]
+        self._columns = [_column(field.type, _Scratch(folder, self._files)) for field in schema]
 
     def __enter__(self) -> Self:
         return self
@@ -81,12 +81,12 @@ class ScratchBatch:
 class _Growing:
     """One buffer, in a file."""
 
-    def __init__(self, place: _Place) -> None:
-        self._folder = place.folder
-        with disk_errors(place.folder):
+    def __init__(self, scratch: _Scratch) -> None:
+        self._folder = scratch.folder
+        with disk_errors(scratch.folder):
             # Without a name, so that it goes with the process, however that ends.
-            file = tempfile.TemporaryFile(dir=place.folder, prefix="scratch-")  # noqa: SIM115
-        self._file = place.files.enter_context(file)
+            file = tempfile.TemporaryFile(dir=scratch.folder, prefix="scratch-")  # noqa: SIM115
+        self._file = scratch.files.enter_context(file)
         self.size = 0
 
     def append(self, data: Any) -> None:
@@ -114,8 +114,8 @@ class _Growing:
 class _Flags:
     """Bits, kept as bytes while they come: where one begins depends on those before it."""
 
-    def __init__(self, place: _Place) -> None:
-        self._place, self._growing = place, _Growing(place)
+    def __init__(self, scratch: _Scratch) -> None:
+        self._scratch, self._growing = scratch, _Growing(scratch)
         self.unset = 0
 
     def append(self, flags: Any) -> None:
@@ -123,7 +123,7 @@ class _Flags:
         self._growing.append(flags.view(np.uint8))
 
     def finish(self) -> pa.Buffer:
-        packed = _Growing(self._place)
+        packed = _Growing(self._scratch)
         flags = np.frombuffer(self._growing.finish(), np.uint8)
         # Each piece but the last fills its bytes, so they can be put behind each other.
         for start in range(0, len(flags), _PACKED_AT_ONCE):
@@ -134,17 +134,17 @@ class _Flags:
 class _Column:
     """A column of values of fixed width, or of none: the frame of the others."""
 
-    def __init__(self, kind: pa.DataType, place: _Place) -> None:
+    def __init__(self, kind: pa.DataType, scratch: _Scratch) -> None:
         self.kind, self.count = kind, 0
         # Of columns without a null, too: whether one comes is known only at the end.
-        self._valid = _Flags(place)
+        self._valid = _Flags(scratch)
         self._buffers: list[_Growing | _Flags] = []
         self._children: list[_Column] = []
-        self._begin(place)
+        self._begin(scratch)
 
-    def _begin(self, place: _Place) -> None:
+    def _begin(self, scratch: _Scratch) -> None:
         if not is_type.is_null(self.kind):
-            self._buffers = [_Growing(place)]
+            self._buffers = [_Growing(scratch)]
 
     def append(self, array: pa.Array) -> None:
         """Go on with a canonical column."""
@@ -171,16 +171,16 @@ class _Column:
 
 
 class _Booleans(_Column):
-    def _begin(self, place: _Place) -> None:
-        self._buffers = [_Flags(place)]
+    def _begin(self, scratch: _Scratch) -> None:
+        self._buffers = [_Flags(scratch)]
 
     def _append(self, array: pa.Array) -> None:
         self._buffers[0].append(_unpacked(array.buffers()[1], len(array)))
 
 
 class _Structs(_Column):
-    def _begin(self, place: _Place) -> None:
-        self._children = [_column(field.type, place) for field in self.kind]
+    def _begin(self, scratch: _Scratch) -> None:
+        self._children = [_column(field.type, scratch) for field in self.kind]
 
     def _append(self, array: pa.Array) -> None:
         for number, child in enumerate(self._children):
@@ -188,8 +188,8 @@ class _Structs(_Column):
 
 
 class _FixedLists(_Column):
-    def _begin(self, place: _Place) -> None:
-        self._children = [_column(self.kind.value_type, place)]
+    def _begin(self, scratch: _Scratch) -> None:
+        self._children = [_column(self.kind.value_type, scratch)]
 
     def _append(self, array: pa.Array) -> None:
         self._children[0].append(array.values)
@@ -198,17 +198,17 @@ class _FixedLists(_Column):
 class _Sequences(_Column):
     """Texts, bytes and lists: offsets, and what they are over."""
 
-    def _begin(self, place: _Place) -> None:
+    def _begin(self, scratch: _Scratch) -> None:
         wide = (pa.large_binary(), pa.large_string())
         self._offset = np.int64 if self.kind in wide or is_type.is_large_list(self.kind) else np.int32
         self._last = 0
-        self._offsets = _Growing(place)
+        self._offsets = _Growing(scratch)
         self._offsets.append(np.zeros(1, self._offset))
         self._buffers = [self._offsets]
         if self.kind.num_fields:
-            self._children = [_column(self.kind.value_type, place)]
+            self._children = [_column(self.kind.value_type, scratch)]
         else:
-            self._buffers.append(_Growing(place))
+            self._buffers.append(_Growing(scratch))
 
     def _append(self, array: pa.Array) -> None:
         # Without the first, which is the last of those before.
@@ -228,17 +228,17 @@ class _Sequences(_Column):
             growing.append(array.buffers()[2] or b"")
 
 
-def _column(kind: pa.DataType, place: _Place) -> _Column:
+def _column(kind: pa.DataType, scratch: _Scratch) -> _Column:
     if is_type.is_boolean(kind):
-        return _Booleans(kind, place)
+        return _Booleans(kind, scratch)
     if is_type.is_struct(kind):
-        return _Structs(kind, place)
+        return _Structs(kind, scratch)
     if is_type.is_fixed_size_list(kind):
-        return _FixedLists(kind, place)
+        return _FixedLists(kind, scratch)
     sequences = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string())
     if kind in sequences or is_type.is_list(kind) or is_type.is_large_list(kind):
-        return _Sequences(kind, place)
-    return _Column(kind, place)
+        return _Sequences(kind, scratch)
+    return _Column(kind, scratch)
 
 
 def _unpacked(bits: pa.Buffer, count: int) -> Any:

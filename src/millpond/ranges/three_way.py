@@ -218,7 +218,7 @@ class _Torn:
     def conflicts(self) -> Conflicts:
         """The keys that are nobody's by the rule alone."""
         sides = [side.chosen(self._open) for side in self._sides]
-        rows = _places(sides, np.argmax([side.present for side in sides], axis=0))
+        rows = _positions(sides, np.argmax([side.present for side in sides], axis=0))
         return Conflicts(gathered(self._batches, rows).column("key"), *sides)
 
     def settle(self, resolve: Resolve | Choice) -> Conflicts:
@@ -229,7 +229,7 @@ class _Torn:
         return conflicts.chosen(self._chosen[self._open] == Choice.CONFLICT)
 
     def write(self, writer: RangeWriter) -> None:
-        rows = _places(self._sides, self._chosen)
+        rows = _positions(self._sides, self._chosen)
         writer.append(gathered(self._batches, rows[rows >= 0]))
 
 
@@ -254,7 +254,7 @@ def _same(a: Side, b: Side, same: Sequence[str] | None) -> npt.NDArray[np.bool_]
     return out
 
 
-def _places(sides: list[Side], chosen: npt.NDArray[np.integer]) -> _I64:
+def _positions(sides: list[Side], chosen: npt.NDArray[np.integer]) -> _I64:
     """The rows that were chosen, in the batches one behind the other; -1 for none."""
     out = np.full(len(chosen), -1, np.int64)
     before = 0

@@ -36,7 +36,7 @@ from millpond.refs.states import RefStates, missing_map
 from millpond.versions.merges import common_base
 
 __all__ = (
-    "ADDRESS_TYPES", "Compared", "Differences", "Place", "Step", "compared", "difference_page", "differences",
+    "ADDRESS_TYPES", "Compared", "Differences", "Position", "Step", "compared", "difference_page", "differences",
     "joined_pages", "map_differences",
 )  # fmt: skip
 
@@ -50,7 +50,7 @@ ADDRESS_TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """The place of a key among differences: its map, and of two maps of one name the first or the second."""
 
     map: str
@@ -62,7 +62,7 @@ class Place:
         return encode((self.map, self.number, self.key))
 
     @classmethod
-    def of(cls, packed: bytes) -> Place:
+    def of(cls, packed: bytes) -> Position:
         """The place that bytes tell of.
 
         Raises: `Corrupt`.
@@ -77,7 +77,7 @@ class Step:
 
     definition: MapDefinition
     difference: Difference
-    place: Place
+    position: Position
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,14 @@ def compared(
 
 def map_differences(
     old: Mapping[str, MapEntry], new: Mapping[str, MapEntry], layers_for: Callable[[MapDefinition], Layers],
-    after: Place | None = None,
+    after: Position | None = None,
 ) -> Iterator[Step]:  # fmt: skip
     """The differences between two states of maps, by name, some keys at a time, from behind a place on; both with the
     fields of the new one, in the wider of their types.
 
     Raises: `Invalid`, kind `maps_differ`; `NotFound`, `Corrupt`.
     """
-    start = Place("", 0, b"") if after is None else after
+    start = Position("", 0, b"") if after is None else after
     for name in sorted({*old, *new}):
         before, now = old.get(name), new.get(name)
         apart = before is not None and now is not None and before.folder != now.folder
@@ -155,7 +155,7 @@ def map_differences(
             for changed in changed_keys(layers.objects, left, right, within=KeyRange(behind, None)):
                 difference = difference_of(changed)
                 if len(difference):
-                    yield Step(definition, difference, Place(name, number, changed.keys[-1].as_py()))
+                    yield Step(definition, difference, Position(name, number, changed.keys[-1].as_py()))
 
 
 def _alike(old: MapEntry | None, new: MapEntry | None) -> bool:
@@ -195,7 +195,7 @@ def differences(
 
 def difference_page(
     steps: Iterator[Step], sides: Compared, *, limit: int | None = None, bytes_max: int | None = None
-) -> tuple[pa.Table, Place | None]:  # fmt: skip
+) -> tuple[pa.Table, Position | None]:  # fmt: skip
     """The differences of two states as a table, in the order of maps and addresses.
 
     `limit`: so many rows are enough. `bytes_max`: about so many bytes; then it comes with the place to go on behind.
@@ -210,7 +210,7 @@ def difference_page(
             break
         if bytes_max is not None and size >= bytes_max:
             _check_size(size, KEYS_PAGES_MAX * bytes_max)
-            return _in_form(joined_pages(tables, limit), sides.schema), step.place
+            return _in_form(joined_pages(tables, limit), sides.schema), step.position
     return _in_form(joined_pages(tables, limit), sides.schema), None
 
 
@@ -261,7 +261,7 @@ def _in_form(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
 
 def _table(definition: MapDefinition, difference: Difference, *, typed: bool) -> pa.Table:
     kind, count = definition.kind, len(difference)
-    added, removed = difference.old_places < 0, difference.new_places < 0
+    added, removed = difference.old_positions < 0, difference.new_positions < 0
     columns = {
         "map": pa.array([definition.name] * count, pa.string()),
         "change": pa.array(np.where(added, "added", np.where(removed, "removed", "changed")), pa.string()),
@@ -269,17 +269,17 @@ def _table(definition: MapDefinition, difference: Difference, *, typed: bool) ->
     shown = present(definition, difference.address_rows(), list(kind.address))
     columns |= dict(zip(shown.schema.names, shown.columns, strict=True))
     if kind.valued:
-        for name, side, places in (
-            ("old", difference.old, difference.old_places), ("new", difference.new, difference.new_places),
+        for name, side, positions in (
+            ("old", difference.old, difference.old_positions), ("new", difference.new, difference.new_positions),
         ):  # fmt: skip
-            values = _side_values(side, places)
+            values = _side_values(side, positions)
             columns[name] = values if typed else _as_text(values)
     return pa.table(columns)
 
 
-def _side_values(side: AddressRows, places: I64) -> pa.Array:
+def _side_values(side: AddressRows, positions: I64) -> pa.Array:
     """The values at some places, null where there is no row."""
-    values = side.rows.column("value").take(pa.array(places, mask=places < 0))
+    values = side.rows.column("value").take(pa.array(positions, mask=positions < 0))
     if side.definition.value is None:
         return present_values(values.fill_null(NULL))[1]
     return with_computed(side.definition, values)

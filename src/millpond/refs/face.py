@@ -194,8 +194,8 @@ class RefsFace:
                     return MapGarbage(dry_run, busy=["copy"])
             if branched and not dry_run:  # what commits let go of is garbage, too
                 self.refs.states.repository.collect(grace_ms=grace_ms)  # type: ignore[attr-defined]
-            garbage = collect_garbage(self.loading, self.place, grace_ms=grace_ms, dry_run=dry_run)
-        beside = self.place.beside("events")
+            garbage = collect_garbage(self.loading, self.location, grace_ms=grace_ms, dry_run=dry_run)
+        beside = self.location.beside("events")
         if beside is not None:
             from millpond.events.embedded.garbage import collect_objects
             from millpond.events.embedded.large_rows import LargeRows

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReports
     from millpond.kernel.space import Space, Transaction
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.loads.pond_folder import PondPlace
+    from millpond.maps.loads.pond_folder import StorageLocation
     from millpond.maps.pond_catalogue import PondCatalogue
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
@@ -44,7 +44,7 @@ class OpenPond(Protocol):
     catalogue: PondCatalogue
 
     @property
-    def place(self) -> PondPlace: ...
+    def location(self) -> StorageLocation: ...
 
     @property
     def repositories(self) -> Repositories: ...
@@ -84,7 +84,7 @@ class RefStates:
     def tree(self, words: Message | None = None) -> Tree:
         """The repository, to change maps in, with the words of a commit."""
         context = replace(self.repository.context, composed="")  # maps are written here, and nowhere else
-        return Tree(context, self._pond.place.address, words or Message())
+        return Tree(context, self._pond.location.address, words or Message())
 
     def layers_for(self, definition: MapDefinition) -> Layers:
         """The layers of `main` of a map, which others share the files of."""

@@ -129,7 +129,7 @@ def _add(
         recorded = None
     since = 0 if recorded is None else recorded.version
     after = entry.definition
-    first = next((place for place, change in enumerate(changes) if change.version > since), len(changes))
+    first = next((position for position, change in enumerate(changes) if change.version > since), len(changes))
     for change in reversed(changes[first:]):
         step = steps.setdefault(change.position, Step(change.moment_ms))
         step.states[entry.name] = MapEntry(after, change.manifest, change.version)

@@ -29,7 +29,7 @@ from pathlib import Path
 from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.events.event import Event, EventBatch, NewEvent
-from millpond.events.ids import id_time_ms, place_before
+from millpond.events.ids import id_time_ms, position_before
 from millpond.events.jobs.active import ends_job
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.protocol import StreamStore
@@ -116,7 +116,7 @@ class ClientJobs:
     def _heard(self, mark: _Mark) -> tuple[int, bool]:
         """The time of the last event of a job, 0 when there is none any more; and if that ended it."""
         heard_ms, ended = 0, False
-        for event in self._events(StreamName(OWN_QUEUE, mark.job_set), place_before(mark.heard_ms - SKEW_MS)):
+        for event in self._events(StreamName(OWN_QUEUE, mark.job_set), position_before(mark.heard_ms - SKEW_MS)):
             if event.headers.get(_JOB_ID) == mark.job_id:
                 heard_ms, ended = max(id_time_ms(event.number), mark.heard_ms), ends_job(event.kind, event.headers)
         return heard_ms, ended

@@ -19,7 +19,6 @@ from millpond.server.confined import PROCESSES_BYTES_MAX
 from millpond.server.connections import ConnectionLimits
 from millpond.server.console import (
     backfills,
-    finding,
     inventory,
     map_actions,
     node_actions,
@@ -27,6 +26,7 @@ from millpond.server.console import (
     previews,
     run_actions,
     runs,
+    search,
     sign_in,
     sql,
     streams,
@@ -85,7 +85,7 @@ _ROUTES = (
     sign_in,
     overview,
     previews,
-    finding,
+    search,
     inventory,
     map_actions,
     node_actions,
@@ -138,7 +138,7 @@ def make_app(node: Node) -> Application:
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
     own = [route for router in routers for route in router.routes]
     if node.bucket is not None:
-        refuse_routes(node.pond.place, own)
+        refuse_routes(node.pond.location, own)
     app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS, "/console(/|$)": CONSOLE}, CONSOLE)
     return app
 

@@ -98,13 +98,13 @@ def _summary(route: Route) -> str:
     return route.facts.summary or route.handler.__name__.replace("_", " ").strip().capitalize()
 
 
-def _fields(fields: Iterable[Field], place: str, schema: Schemas) -> list[dict[str, Any]]:
+def _fields(fields: Iterable[Field], location: str, schema: Schemas) -> list[dict[str, Any]]:
     described_fields = []
     for field in fields:
         shown, required = schema(field.type), field.default is msgspec.NODEFAULT
         default = {} if required or field.default is None else {"default": field.default}
         described_fields.append({
-            "name": field.name.replace("_", "-") if place == "header" else field.name, "in": place,
+            "name": field.name.replace("_", "-") if location == "header" else field.name, "in": location,
             "required": required, "description": shown.pop("description", ""), "schema": shown | default,
         })  # fmt: skip
     return described_fields

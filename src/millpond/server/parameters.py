@@ -194,11 +194,11 @@ def _without_nulls(parsed: Any) -> Any:
     return list(map(_without_nulls, parsed)) if isinstance(parsed, list) else parsed
 
 
-def _fields(place: str, values: Mapping[str, str], type_: type[msgspec.Struct]) -> dict[str, Any]:
-    return msgspec.structs.asdict(typed(place, values, type_))
+def _fields(location: str, values: Mapping[str, str], type_: type[msgspec.Struct]) -> dict[str, Any]:
+    return msgspec.structs.asdict(typed(location, values, type_))
 
 
-def typed(place: str, values: Any, type_: Any) -> Any:
+def typed(location: str, values: Any, type_: Any) -> Any:
     """The value of a type that was sent in the query, a header or the body.
 
     Raises: `Invalid`, kind `request_invalid`.
@@ -208,11 +208,11 @@ def typed(place: str, values: Any, type_: Any) -> Any:
     except (msgspec.MsgspecError, RecursionError) as error:
         reason, _, path = str(error).partition(" - at `$")
         match = _MISSING.search(reason)
-        where = f"{place}{path.rstrip('`')}{f'.{match[1]}' if match else ''}"
+        where = f"{location}{path.rstrip('`')}{f'.{match[1]}' if match else ''}"
         raise not_understood(where, reason) from None
 
 
-def typed_json(place: str, data: str, type_: type[T]) -> T:
+def typed_json(location: str, data: str, type_: type[T]) -> T:
     """The value of a type that was sent as JSON.
 
     Raises: as `typed`.
@@ -220,8 +220,8 @@ def typed_json(place: str, data: str, type_: type[T]) -> T:
     try:
         parsed = parse_object(data)
     except FormError as error:
-        raise not_understood(place, f"it is no JSON: {error}") from None
-    value: T = typed(place, parsed, type_)
+        raise not_understood(location, f"it is no JSON: {error}") from None
+    value: T = typed(location, parsed, type_)
     return value
 
 

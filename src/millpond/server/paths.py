@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class _Place(Generic[T]):
+class _Node(Generic[T]):
     """A place in all templates: the things there by their methods, and the places below it."""
 
     here: dict[str, T] = field(default_factory=dict)
-    words: dict[str, _Place[T]] = field(default_factory=dict)
-    name: _Place[T] | None = None
+    words: dict[str, _Node[T]] = field(default_factory=dict)
+    name: _Node[T] | None = None
     rest: dict[str, T] = field(default_factory=dict)
     """The things that take all that is left of a path as one name."""
 
@@ -52,20 +52,20 @@ class Paths(Generic[T]):
     """Templates, and what stands at each."""
 
     def __init__(self) -> None:
-        self._root = _Place[T]()
+        self._root = _Node[T]()
 
     def at(self, template: str) -> dict[str, T]:
         """The things at a template, by their methods."""
-        place = self._root
+        node = self._root
         for segment in template.split("/")[1:]:
             if segment.endswith(":path}"):
-                return place.rest
+                return node.rest
             if segment.startswith("{"):
-                place.name = place.name or _Place()
-                place = place.name
+                node.name = node.name or _Node()
+                node = node.name
             else:
-                place = place.words.setdefault(segment, _Place())
-        return place.here
+                node = node.words.setdefault(segment, _Node())
+        return node.here
 
     def find(self, path: str) -> tuple[dict[str, T], list[str]]:
         """The things at a path, by their methods, and its names in their order; none for a path of no template."""

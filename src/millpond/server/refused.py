@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millpond.maps.loads.pond_folder import PondPlace
+    from millpond.maps.loads.pond_folder import StorageLocation
     from millpond.server.dispatch import Route
 
 __all__ = ("refuse_routes", "refused_part")
@@ -34,9 +34,9 @@ def refused_part(path: str) -> str | None:
     return next((part for part, beginnings in _PARTS.items() if path.startswith(beginnings)), None)
 
 
-def refuse_routes(place: PondPlace, routes: Iterable[Route]) -> None:
+def refuse_routes(location: StorageLocation, routes: Iterable[Route]) -> None:
     """Let the routes of what a place does not have answer so, in their dialects."""
     for route in routes:
         part = refused_part(route.path)
         if part is not None:
-            route.refuse = lambda part=part: place.refuse(part)
+            route.refuse = lambda part=part: location.refuse(part)

@@ -34,7 +34,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
 from millpond.kernel.closing import Closing
 from millpond.kernel.worker import begin_thread, wait_ended
-from millpond.maps.loads.bucket_place import bucket_unsupported
+from millpond.maps.loads.bucket_location import bucket_unsupported
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
@@ -54,7 +54,7 @@ from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 from millpond.tracing import begin_tracing
-from millpond.versions.place import VersionsPlace
+from millpond.versions.location import VersionsLocation
 
 __all__ = ("Server", "Service", "connections_of", "open_served", "uvicorn_config")
 
@@ -380,7 +380,7 @@ def open_served(settings: Settings, clock: Clock) -> Pond:
         serve=True,
         maps_part_retention=settings.maps.part_retention,
         maps_history=settings.maps.history,
-        versions=VersionsPlace(settings.versions.space, settings.versions.objects),
+        versions=VersionsLocation(settings.versions.space, settings.versions.objects),
         events_store=settings.events.store,
         events_reports=settings.events.reports,
         maps_memory_max=settings.maps.memory_max,

@@ -19,8 +19,8 @@ from millpond.errors import NotFound
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.branch_log import NOTHING, BranchChange, FollowedBranch, StatesDifference
 from millpond.spark.change_log import ChangesSettings
+from millpond.spark.locations import Location
 from millpond.spark.micro_batches import PARTITION_ROWS, Changes, MicroBatches, Offset
-from millpond.spark.places import Place
 from millpond.spark.short_errors import short_errors
 from millpond.spark.views import ChangesView
 
@@ -43,14 +43,14 @@ class BranchChangesReader(MicroBatches[str, FollowedBranch, BranchChange, States
     field, changes_max = "commit", CHANGES_MAX
 
     def __init__(
-        self, place: Place, definition: MapDefinition, show: ChangesView, settings: ChangesSettings,
+        self, location: Location, definition: MapDefinition, show: ChangesView, settings: ChangesSettings,
         clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(place, definition, settings, clock)
+        super().__init__(location, definition, settings, clock)
         self.show = show
 
     def _open(self) -> FollowedBranch:
-        return FollowedBranch(self.place, self.definition, self.clock)
+        return FollowedBranch(self.location, self.definition, self.clock)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The start of a new query."""
@@ -95,7 +95,7 @@ class BranchChangesReader(MicroBatches[str, FollowedBranch, BranchChange, States
     def _trimmed(self, commit: str) -> NotFound:
         return NotFound(
             "changes that come next are kept no more", kind="changes_trimmed", map=self.definition.name,
-            branch=self.place.branch, commit=commit,
+            branch=self.location.branch, commit=commit,
             hint="commits stay readable for 30 days after another took their place: read the branch as a whole and "
             "begin with a new checkpointLocation; or go on with what is left: failOnTrimmed=false",
         )  # fmt: skip

@@ -24,7 +24,7 @@ from millpond.maps.snapshots.manifest import SnapshotManifest, known_as
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans
 from millpond.refs.map_entries import MapEntry, map_path
 from millpond.refs.unrecorded import rows_of
-from millpond.spark.places import Place
+from millpond.spark.locations import Location
 from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.versions.graph.history import Window
 
@@ -110,9 +110,9 @@ class StatesDifference:
 class FollowedBranch:
     """A map on a branch of an open pond."""
 
-    def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
-        self.definition, self._place, self._clock = definition, place, clock
-        self._pond = place.open()
+    def __init__(self, location: Location, definition: MapDefinition, clock: Clock) -> None:
+        self.definition, self._location, self._clock = definition, location, clock
+        self._pond = location.open()
         self.pond_id = self._pond.log.pond_id
         self._repository = self._pond.refs.repository
         self._head, self._polled_at = NOTHING, 0.0
@@ -130,7 +130,7 @@ class FollowedBranch:
         """
         now = self._clock.monotonic()
         if not self._head or now - self._polled_at >= POLL_SECONDS:
-            head, self._polled_at = self._repository.branch(self._place.branch).staging.state().commit_id, now
+            head, self._polled_at = self._repository.branch(self._location.branch).staging.state().commit_id, now
             if head != self._head:
                 self._check_fields(self._entry(head))
             self._head = head
@@ -179,11 +179,11 @@ class FollowedBranch:
 
     def _between(self, after: str, end: str) -> Sequence[tuple[str, int | None]]:
         """The commits after one up to another, the oldest first, with what each says of rows."""
-        places = {commit: place for place, commit in enumerate(self._line)}
-        if not (after in places and end in places and places[after] <= places[end]):
+        positions = {commit: number for number, commit in enumerate(self._line)}
+        if not (after in positions and end in positions and positions[after] <= positions[end]):
             self._line = {after: None, **dict(reversed(self._back(after, end)))}
-            places = {commit: place for place, commit in enumerate(self._line)}
-        return list(self._line.items())[places[after] + 1 : places[end] + 1]
+            positions = {commit: number for number, commit in enumerate(self._line)}
+        return list(self._line.items())[positions[after] + 1 : positions[end] + 1]
 
     def _back(self, after: str, end: str) -> list[tuple[str, int | None]]:
         """The commits before one, and it, back to another, the newest first."""
@@ -232,7 +232,7 @@ class FollowedBranch:
         """The state at a commit; None where it has no rows."""
         if entry is None or not entry.manifest:
             return None
-        shelf, manifest = self._place.at(None, commit).pin(self._pond, self.definition.name)
+        shelf, manifest = self._location.at(None, commit).pin(self._pond, self.definition.name)
         return _State(shelf, self._shown(commit, manifest)) if manifest.layers else None
 
     def _shown(self, commit: str, manifest: SnapshotManifest) -> SnapshotManifest:

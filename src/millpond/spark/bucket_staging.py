@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.loads.load import LoadResult
     from millpond.pond import Pond
-    from millpond.spark.places import OpenPond
+    from millpond.spark.locations import OpenPond
     from millpond.stores.objects import ObjectStore
 
 __all__ = ("LEFT_MS", "BucketStagingDir", "job_name")

@@ -27,7 +27,7 @@ from millpond.maps.snapshots.manifest import LayerMode, load_manifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.pond import Pond
 from millpond.retry import retry
-from millpond.spark.places import NodesPlace, Place
+from millpond.spark.locations import Location, SparkNodes
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
@@ -151,9 +151,9 @@ class NodesLog:
 
     follows_layers = False
 
-    def __init__(self, place: NodesPlace, name: str, clock: Clock) -> None:
+    def __init__(self, location: SparkNodes, name: str, clock: Clock) -> None:
         self.name = name
-        self._nodes, self._clock = place.nodes(), clock
+        self._nodes, self._clock = location.nodes(), clock
         self.pond_id = str(self._nodes.learn()["pond"])
         self._head: dict[str, Any] = {}
         self._polled_at = 0.0
@@ -224,9 +224,9 @@ class NodesLog:
 class FollowedMap:
     """One map of an open pond."""
 
-    def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
+    def __init__(self, location: Location, definition: MapDefinition, clock: Clock) -> None:
         self.name = definition.name
-        self.log = place.log(self.name, clock)
+        self.log = location.log(self.name, clock)
         self.pond_id = self.log.pond_id
         if not self.log.follows_layers:
             self._need_shard(definition)
@@ -275,9 +275,9 @@ class FollowedMap:
         return changes
 
 
-def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
+def changed_rows(location: Location, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
     """The canonical rows of a change, on an executor."""
-    return _part_rows(place, definition, change) if change.manifest is None else _layer_rows(definition, change)
+    return _part_rows(location, definition, change) if change.manifest is None else _layer_rows(definition, change)
 
 
 def _layer_rows(definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
@@ -292,13 +292,13 @@ def _layer_rows(definition: MapDefinition, change: Change) -> Iterator[pa.Record
     yield from chain.from_iterable(batches_of_spans(change.files, alone, GroupSpan()))
 
 
-def _part_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
+def _part_rows(location: Location, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
     """The rows of a part.
 
     Raises: `NotFound` when the part is kept no more; `Conflict` when it is of a map of that name that is no longer the
     one that the query began with, and has other columns.
     """
-    with place.part(change) as file:
+    with location.part(change) as file:
         try:
             received = PartFile(file, read_manifest(file))
         except Corrupt as error:

@@ -18,8 +18,8 @@ from millpond.errors import Corrupt, NotFound
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.spark.change_log import Change, ChangesSettings, FollowedMap, changed_rows
+from millpond.spark.locations import Location
 from millpond.spark.micro_batches import MicroBatches, Offset
-from millpond.spark.places import Place
 from millpond.spark.short_errors import short_errors
 from millpond.spark.views import TableView
 
@@ -36,7 +36,7 @@ class ChangesReader(MicroBatches[int, FollowedMap, Change, Change]):
     field = "position"
 
     def __init__(
-        self, place: Place, definition: MapDefinition, show: TableView, settings: ChangesSettings,
+        self, location: Location, definition: MapDefinition, show: TableView, settings: ChangesSettings,
         clock: Clock | None = None,
     ) -> None:  # fmt: skip
         """Refuse aggregates.
@@ -45,11 +45,11 @@ class ChangesReader(MicroBatches[int, FollowedMap, Change, Change]):
         """
         if definition.kind is Kind.AGGREGATE:
             raise aggregate_unsupported(definition.name, "changes")
-        super().__init__(place, definition, settings, clock)
+        super().__init__(location, definition, settings, clock)
         self.show = show
 
     def _open(self) -> FollowedMap:
-        return FollowedMap(self.place, self.definition, self.clock)
+        return FollowedMap(self.location, self.definition, self.clock)
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The start of a new query."""
@@ -88,7 +88,7 @@ class ChangesReader(MicroBatches[int, FollowedMap, Change, Change]):
         return None if retained is None else [retained]
 
     def _read(self, piece: Change) -> Iterator[pa.RecordBatch]:
-        for rows in changed_rows(self.place, self.definition, piece):
+        for rows in changed_rows(self.location, self.definition, piece):
             yield from self.show(rows)
 
     def _trimmed(self, position: int) -> NotFound:

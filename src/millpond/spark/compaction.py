@@ -14,7 +14,7 @@ from millpond.errors import Invalid
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.map_rows import compact_rows
 from millpond.spark.layer_tasks import write_by_tasks
-from millpond.spark.places import PondLike, opened, place_of
+from millpond.spark.locations import PondLike, location_of, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +29,10 @@ def compact_map(session: SparkSession, map: str, *, pond: PondLike | None = None
     """
     from millpond.pond import Pond
 
-    place = place_of(pond, session)
-    with opened(pond, place) as opened_pond:
+    location = location_of(pond, session)
+    with opened(pond, location) as opened_pond:
         if not isinstance(opened_pond, Pond):
-            raise Invalid("nodes fold layers themselves", kind="pond_local", pond=place.where,
+            raise Invalid("nodes fold layers themselves", kind="pond_local", pond=location.where,
                           hint="order it by Map.compact, or name the pond's folder or bucket")  # fmt: skip
         pond_map = opened_pond.map(map)
         return compact_rows(pond_map.rows, pond_map.loading, map, partial(write_by_tasks, session))

@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from millpond.maps.enrich import Lookup, check_new, features_of, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
 from millpond.maps.inputs.spans import Buckets
-from millpond.spark.places import PondLike, opened, place_of
+from millpond.spark.locations import PondLike, location_of, opened
 from millpond.spark.question_types import check_key, check_time
 from millpond.times.instants import parse_instant
 
@@ -80,18 +80,18 @@ def enrich(
     lookup_list = [_with_moments(frame, lookup) for lookup in lookup_list]
     for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
-    place = place_of(pond, frame.sparkSession, refs=True).at(branch, ref)
-    with opened(pond, place) as open_:
+    location = location_of(pond, frame.sparkSession, refs=True).at(branch, ref)
+    with opened(pond, location) as open_:
         for name, moment in moments:
-            place.map(open_, name).lookup([], known_at=moment)
+            location.map(open_, name).lookup([], known_at=moment)
         questions = [
             replace(
                 question, on_invalid=lookup.on_invalid, key=_named(lookup.key),
                 time=None if lookup.at is None else _named(lookup.at), window=lookup.window,
-                past=None if lookup.known_at is None else past_of(open_, place, lookup.map, question.shelf),
+                past=None if lookup.known_at is None else past_of(open_, location, lookup.map, question.shelf),
             )
             for lookup in lookup_list
-            for question in [question_to(open_, place, lookup.map)]
+            for question in [question_to(open_, location, lookup.map)]
         ]  # fmt: skip
     for lookup, question in zip(lookup_list, questions, strict=True):
         _check_types(frame, lookup, question)
@@ -107,7 +107,7 @@ def enrich(
         question.shelf.keep(question.snapshot)
     if age_ms is not None and chosen:
         maps = [(question.definition, question.past) for question in questions]
-        frame = frame.crossJoin(broadcast(choices(frame.sparkSession, place, maps, age_ms)))
+        frame = frame.crossJoin(broadcast(choices(frame.sparkSession, location, maps, age_ms)))
     return _with_answers(frame, lookup_list, questions, shares, chosen).drop(SHARE, CHOICES)
 
 
@@ -169,34 +169,34 @@ def _with_answers(
     from millpond.spark.udf import ask_all, in_batches
 
     columns: list[ColumnLike] = []
-    places = [
+    columns_of = [
         (
             lookup.name,
             question,
-            _place(columns, lookup.key),
-            _time_place(columns, lookup, question),
-            None if lookup.known_at is None else _place(columns, lookup.known_at),
+            _position(columns, lookup.key),
+            _time_position(columns, lookup, question),
+            None if lookup.known_at is None else _position(columns, lookup.known_at),
         )
         for lookup, question in zip(lookups, questions, strict=True)
     ]
     inputs = [*map(_column, columns), *([col(CHOICES)] if chosen else []), *([] if shares is None else [col(SHARE)])]
-    if len(places) == 1:
-        only = in_batches(ask_all(places, alone=True, shares=shares, chosen=chosen), questions[0].spark)
-        return frame.withColumn(places[0][0], only(*inputs))
-    fields = [StructField(name, question.spark) for name, question, *_ in places]
-    together = in_batches(ask_all(places, alone=False, shares=shares, chosen=chosen), StructType(fields))
+    if len(columns_of) == 1:
+        only = in_batches(ask_all(columns_of, alone=True, shares=shares, chosen=chosen), questions[0].spark)
+        return frame.withColumn(columns_of[0][0], only(*inputs))
+    fields = [StructField(name, question.spark) for name, question, *_ in columns_of]
+    together = in_batches(ask_all(columns_of, alone=False, shares=shares, chosen=chosen), StructType(fields))
     answered = frame.withColumn(_ANSWERS, together(*inputs))
-    return answered.withColumns({name: answered[_ANSWERS][name] for name, *_ in places}).drop(_ANSWERS)
+    return answered.withColumns({name: answered[_ANSWERS][name] for name, *_ in columns_of}).drop(_ANSWERS)
 
 
-def _place(columns: list[ColumnLike], sought: ColumnLike) -> int:
+def _position(columns: list[ColumnLike], sought: ColumnLike) -> int:
     """The index of a column among those that are sent; each name is sent once."""
-    for place, column in enumerate(columns):
+    for position, column in enumerate(columns):
         if column is sought or (isinstance(sought, str) and isinstance(column, str) and column == sought):
-            return place
+            return position
     columns.append(sought)
     return len(columns) - 1
 
 
-def _time_place(columns: list[ColumnLike], lookup: Lookup, question: Question) -> int | None:
-    return _place(columns, lookup.at) if lookup.at is not None and question.definition.kind.timed else None
+def _time_position(columns: list[ColumnLike], lookup: Lookup, question: Question) -> int | None:
+    return _position(columns, lookup.at) if lookup.at is not None and question.definition.kind.timed else None

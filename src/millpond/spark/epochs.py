@@ -29,7 +29,7 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
-from millpond.spark.places import Place, opened
+from millpond.spark.locations import Location, opened
 from millpond.spark.short_errors import short_errors
 from millpond.spark.staging import StagingDir
 from millpond.spark.write_jobs import QUERY, LoadSettings, adopt, epoch_of, load_partition, tell_rejects
@@ -52,13 +52,13 @@ class EpochParts(WriterCommitMessage):
 class EpochWriter(DataSourceStreamArrowWriter):
     """Writes the epochs of a query into one map."""
 
-    def __init__(self, place: Place, definition: MapDefinition, settings: LoadSettings) -> None:
-        self.place = place
+    def __init__(self, location: Location, definition: MapDefinition, settings: LoadSettings) -> None:
+        self.location = location
         self.definition = definition
         self.settings = settings
         # Spark makes a writer for the tasks of each epoch, and another to commit it, which lands nothing. The parent
         # of this process serves the whole Spark application.
-        self.staging_dir = place.staging_dir(SystemClock(), os.getppid(), lasting=False)
+        self.staging_dir = location.staging_dir(SystemClock(), os.getppid(), lasting=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochParts:
         """Seal the rows of one partition of an epoch, on an executor."""
@@ -83,7 +83,7 @@ class EpochWriter(DataSourceStreamArrowWriter):
         settings = replace(self.settings, rejects=rejects, epoch=epoch_of(attempts[0].query, batchId, self.definition))
         if any(task.parts for task in tasks):
             job_set = load_job_set([self.definition.name])
-            with opened(None, self.place) as pond:
+            with opened(None, self.location) as pond:
                 reports = staging_dir.commit_reports(pond)
                 with reports.job(job_set, staging_dir.job_id, by="spark", epoch=batchId) as job:
                     note_result(job, adopt(pond, staging_dir, tasks, settings))

@@ -35,7 +35,7 @@ from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.loads.load_files import file_reading, guard_rejects, with_file_fields
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
 from millpond.spark.layer_tasks import write_by_tasks
-from millpond.spark.places import PondLike, opened, place_of
+from millpond.spark.locations import PondLike, location_of, opened
 from millpond.spark.staging import Entered, Staged, StagingDir
 from millpond.spark.write_jobs import rows_reported
 
@@ -77,24 +77,24 @@ def load_files(
     """
     clock = SystemClock()
     began = clock.monotonic()
-    place = place_of(pond, session, refs=True).at(branch, None)
+    location = location_of(pond, session, refs=True).at(branch, None)
     paths = find_files([files] if isinstance(files, str | Path) else files, written)
     # Executors work elsewhere than the driver.
     paths = [replace(file, path=str(Path(file.path).absolute())) for file in paths]
     guard_rejects(rejects, paths)
-    with opened(pond, place) as open_:
-        definitions = {pond_map.name: pond_map.definition for pond_map in place.maps(open_)}
+    with opened(pond, location) as open_:
+        definitions = {pond_map.name: pond_map.definition for pond_map in location.maps(open_)}
         reading = file_reading(
             definitions, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit,
             null=null, extra=extra,
         )  # fmt: skip
         if reading.map is not None and reading.map not in reading.maps:
-            place.map(open_, reading.map)
-        reading = with_file_fields(reading, paths, lambda name, added: place.alter(open_, name, **added).definition)
+            location.map(open_, reading.map)
+        reading = with_file_fields(reading, paths, lambda name, added: location.alter(open_, name, **added).definition)
         reading = with_omitted(reading, paths)
         pieces = [piece for file in paths for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in paths[:3]) + (" …" if len(paths) > 3 else "")
-        staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(session)
+        staging_dir = location.staging_dir(clock, os.getpid(), load_id=load_id).counted(session)
         job_set = load_job_set([reading.map] if reading.map else [])
         with open_.reports.job(job_set, staging_dir.job_id, by="spark") as job:
             staging_dir.begin()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 from millpond.errors import Invalid, MillpondError
-from millpond.spark.places import opened, place_of
+from millpond.spark.locations import location_of, opened
 from millpond.spark.planned_past import past_of
 from millpond.spark.private_api import (
     enter_function,
@@ -65,18 +65,18 @@ class _Builder:
         named = children.apply(0)
         if named.getClass().getSimpleName() != "Literal" or named.value() is None:
             raise Invalid(f"{NAME} takes the map's name as a text literal", kind="function_arguments", given=named)
-        place = place_of(None, self.session)
-        with opened(None, place) as pond:
+        location = location_of(None, self.session)
+        with opened(None, location) as pond:
             name = named.value().toString()
             definition = pond.map(name).definition
             # Types are checked before the map is frozen: a wrong query costs nothing.
             check_key(definition, _type_of(children.apply(1)), children.apply(1).sql())
             for number in range(2, names):
                 check_time(definition, _type_of(children.apply(number)), children.apply(number).sql())
-            question = question_to(pond, place, name)
+            question = question_to(pond, location, name)
             return replace(
                 question, key=children.apply(1).sql(), time=children.apply(2).sql() if names > 2 else None,
-                past=past_of(pond, place, name, question.shelf) if names > 3 else None,
+                past=past_of(pond, location, name, question.shelf) if names > 3 else None,
             )  # fmt: skip
 
     def toString(self) -> str:  # noqa: N802 - Java's name

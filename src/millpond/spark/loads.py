@@ -17,7 +17,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.loads.load import LoadResult
 from millpond.spark.files import load_files
-from millpond.spark.places import PondLike
+from millpond.spark.locations import PondLike
 from millpond.spark.write_jobs import load_frame
 
 __all__ = ("OfFiles", "load")

@@ -19,7 +19,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, NotFound
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.change_log import ChangesSettings
-from millpond.spark.places import Place
+from millpond.spark.locations import Location
 from millpond.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class MicroBatches(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[
     """The changes that one micro-batch may have."""
 
     def __init__(
-        self, place: Place, definition: MapDefinition, settings: ChangesSettings, clock: Clock | None = None
+        self, location: Location, definition: MapDefinition, settings: ChangesSettings, clock: Clock | None = None
     ) -> None:
-        self.place, self.definition, self.settings = place, definition, settings
+        self.location, self.definition, self.settings = location, definition, settings
         self.clock = clock or SystemClock()
         self._opened: F | None = None
         self._target: P | None = None

@@ -37,7 +37,7 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of, value_columns
 from millpond.maps.inputs.zones import time_form
 from millpond.spark.change_log import ChangesSettings
-from millpond.spark.places import Place, Rights, place_named
+from millpond.spark.locations import Location, Rights, location_named
 from millpond.spark.write_jobs import LoadSettings
 
 __all__ = (
@@ -77,14 +77,14 @@ def check_options(options: Mapping[str, str], ours: Sequence[str], others: Seque
             raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 
 
-def pond_option(options: Mapping[str, str], default: Place | None, rights: Rights) -> Place:
+def pond_option(options: Mapping[str, str], default: Location | None, rights: Rights) -> Location:
     """The pond.
 
     Raises: `Invalid` when nobody names one.
     """
-    place = options.get("pond") or options.get("path")
-    if place:
-        return place_named(place, rights)
+    location = options.get("pond") or options.get("path")
+    if location:
+        return location_named(location, rights)
     if default is None:
         raise Invalid("no pond is named", kind="pond_unnamed", hint="say option('pond', folder or URL)")
     return default

@@ -23,7 +23,7 @@ from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.store_limits import one_state
 from millpond.maps.snapshots.manifest import SnapshotManifest, known_as
-from millpond.spark.places import NodesPlace, OpenPond, Place, nodes_at
+from millpond.spark.locations import Location, OpenPond, SparkNodes, nodes_at
 from millpond.spark.planned_snapshot import FolderSnapshots, NodesSnapshots, PlannedSnapshots, snapshots_of
 from millpond.times.instants import clear_instant, parse_instant
 
@@ -70,7 +70,7 @@ class FolderPast:
     Without a `history` that the driver read it is read up to `end`, and again where folds took the place of manifests.
     """
 
-    place: Place
+    location: Location
     shelf: FolderSnapshots
     definition: MapDefinition
     end: str
@@ -86,7 +86,7 @@ class FolderPast:
         for attempt in range(ATTEMPTS):
             try:
                 planned = None if attempt else self.history
-                history = _history(self.place, name, self.end) if planned is None else planned
+                history = _history(self.location, name, self.end) if planned is None else planned
                 return opened.lookup(history, keys, at, moments, there, on_invalid, buckets=Buckets(window=window))
             except NotFound:
                 if attempt == ATTEMPTS - 1:
@@ -96,7 +96,7 @@ class FolderPast:
 
     def mark(self, pond: OpenPond) -> str:
         """The end of the history."""
-        return _past(self.place, pond, self.definition.name).mark()
+        return _past(self.location, pond, self.definition.name).mark()
 
     def until(self, mark: str, now_ms: int) -> FolderPast:
         """The past up to that end, which each process reads."""
@@ -107,7 +107,7 @@ class FolderPast:
 class NodesPast:
     """Of a map on nodes. Moments after that of the plan are as it: what comes meanwhile counts in no task."""
 
-    place: NodesPlace
+    location: SparkNodes
     definition: MapDefinition
     planned_ms: int
 
@@ -118,7 +118,7 @@ class NodesPast:
         """The values, as the first node that can be reached answers."""
         moments, there = moments_of(known_at, len(keys), on_invalid)
         until = pa.array(np.minimum(moments, self.planned_ms), INSTANT, mask=~there if len(there) else None)
-        return _pond(self.place).questions.lookup(
+        return _pond(self.location).questions.lookup(
             self.definition, keys, at, on_invalid=on_invalid, known_at=until, buckets=Buckets(window=window)
         )  # fmt: skip
 
@@ -131,27 +131,27 @@ class NodesPast:
         return replace(self, planned_ms=now_ms)
 
 
-def past_of(pond: OpenPond, place: Place, name: str, shelf: PlannedSnapshots) -> PlannedPast:
+def past_of(pond: OpenPond, location: Location, name: str, shelf: PlannedSnapshots) -> PlannedPast:
     """The past of a layered map up to now, whose snapshots are on a shelf.
 
     Raises: `Invalid`, kind `known_at_unsupported`, for a sharded map.
     """
-    opened: Any = place.map(pond, name)
+    opened: Any = location.map(pond, name)
     if opened.definition.store is not Store.LAYERS:
         raise one_state(opened.definition)
     if isinstance(shelf, NodesSnapshots):
-        return NodesPast(shelf.place, opened.definition, SystemClock().now_ms())
+        return NodesPast(shelf.location, opened.definition, SystemClock().now_ms())
     assert isinstance(shelf, FolderSnapshots), "snapshots are in a folder or on nodes"
-    past = _past(place, pond, name)
+    past = _past(location, pond, name)
     end = past.mark()
-    return FolderPast(place, shelf, opened.definition, end, past.history(end))
+    return FolderPast(location, shelf, opened.definition, end, past.history(end))
 
 
 @dataclass(frozen=True, slots=True)
 class NodesRows:
     """The rows of a map on nodes as they were known at a moment, as the first node that can be reached streams them."""
 
-    place: NodesPlace
+    location: SparkNodes
     definition: MapDefinition
     known_ms: int
 
@@ -161,37 +161,37 @@ class NodesRows:
         Raises: as `Map.scan`; `Unavailable` when the connection is lost.
         """
         yield from (
-            _pond(self.place).map(self.definition.name).scan(where, columns, known_at=clear_instant(self.known_ms))
+            _pond(self.location).map(self.definition.name).scan(where, columns, known_at=clear_instant(self.known_ms))
         )
 
 
 def rows_known_at(
-    pond: OpenPond, place: Place, name: str, known_at: str
+    pond: OpenPond, location: Location, name: str, known_at: str
 ) -> NodesRows | tuple[PlannedSnapshots, SnapshotManifest]:
     """The rows of a layered map as they were known at a time: in a folder or a bucket those of a snapshot.
 
     Raises: `Invalid`, kinds `known_at_unsupported`, `history_ended` and `nothing_known`, and for what is no time.
     """
-    opened: Any = place.map(pond, name)
+    opened: Any = location.map(pond, name)
     moment = parse_instant(known_at)
     if opened.definition.store is not Store.LAYERS:
         raise one_state(opened.definition)
-    if isinstance(place, NodesPlace):
-        return NodesRows(place, opened.definition, min(moment, SystemClock().now_ms()))
+    if isinstance(location, SparkNodes):
+        return NodesRows(location, opened.definition, min(moment, SystemClock().now_ms()))
     with opened.rows.past.leased(clear_instant(moment)) as leased:
-        return snapshots_of(place, opened), known_as(leased.manifest, opened.definition)
+        return snapshots_of(location, opened), known_as(leased.manifest, opened.definition)
 
 
-def _past(place: Place, pond: OpenPond, name: str) -> Past:
-    local: Any = place.map(pond, name)
+def _past(location: Location, pond: OpenPond, name: str) -> Past:
+    local: Any = location.map(pond, name)
     past: Past = local.rows.past
     return past
 
 
 @lru_cache(maxsize=PASTS_OPEN)
-def _history(place: Place, name: str, end: str) -> History:
-    with place.open() as pond:
-        return _past(place, pond, name).history(end)
+def _history(location: Location, name: str, end: str) -> History:
+    with location.open() as pond:
+        return _past(location, pond, name).history(end)
 
 
 @lru_cache(maxsize=PASTS_OPEN)
@@ -201,5 +201,5 @@ def _opened(shelf: FolderSnapshots, definition: MapDefinition, share: HashShare 
 
 
 @lru_cache(maxsize=PASTS_OPEN)
-def _pond(place: NodesPlace) -> RemotePond | RemoteRefPond:
-    return nodes_at(place, place.open())
+def _pond(location: SparkNodes) -> RemotePond | RemoteRefPond:
+    return nodes_at(location, location.open())

@@ -21,7 +21,7 @@ from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
-from millpond.spark.places import NodesPlace, Place
+from millpond.spark.locations import Location, SparkNodes
 from millpond.stores.objects import Objects
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def _retained(shelf: FolderSnapshots, id_: str) -> Lease:
     return Lease(shelf.objects, id_)
 
 
-def snapshots_of(place: Place, opened: Map) -> FolderSnapshots:
+def snapshots_of(location: Location, opened: Map) -> FolderSnapshots:
     """The snapshots of a map that is open in a folder or a bucket."""
-    where = f"{place.where} {opened.objects.where}"
+    where = f"{location.where} {opened.objects.where}"
     return FolderSnapshots(where, opened.loading.memory_max, opened.objects)
 
 
@@ -113,7 +113,7 @@ def snapshots_of(place: Place, opened: Map) -> FolderSnapshots:
 class NodesSnapshots:
     """Snapshots on nodes, pinned there."""
 
-    place: NodesPlace
+    location: SparkNodes
     pin: SnapshotPin
 
     @property
@@ -127,19 +127,19 @@ class NodesSnapshots:
 
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id, fetched as far as this machine lacks it."""
-        return open_pinned(self.pin, id_, share=share, settings=self.place.settings())
+        return open_pinned(self.pin, id_, share=share, settings=self.location.settings())
 
     def keep(self, id_: str) -> None:
         """Do nothing: it is pinned there for some hours."""
 
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""
-        return pinned_spans(self.pin, manifest.id, whole, bytes_max, settings=self.place.settings())
+        return pinned_spans(self.pin, manifest.id, whole, bytes_max, settings=self.location.settings())
 
     def rows(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
         """The canonical rows of a piece."""
-        return pinned_rows(self.pin, manifest.id, span, settings=self.place.settings())
+        return pinned_rows(self.pin, manifest.id, span, settings=self.location.settings())
 
     def files(self, manifest: SnapshotManifest) -> Objects:
         """The files on this machine, each fetched when it is first read."""
-        return pinned_objects(self.pin, manifest, settings=self.place.settings())
+        return pinned_objects(self.pin, manifest, settings=self.location.settings())

@@ -61,7 +61,7 @@ def active_stage(session: SparkSession) -> StageTasks | None:
     if is_connect(session):
         return None
     listed = session.sparkContext._jsc.sc().statusStore().activeStages()
-    stages = [listed.apply(place) for place in range(listed.size())]
+    stages = [listed.apply(number) for number in range(listed.size())]
     newest = max(stages, key=lambda stage: int(stage.stageId()), default=None)
     if newest is None:
         return None

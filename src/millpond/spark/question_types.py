@@ -21,11 +21,11 @@ def check_key(definition: MapDefinition, kind: DataType, column: object) -> None
 
     Raises: `Invalid`, kind `key_type`, naming the column, its type and what is wanted.
     """
-    place = {"map": definition.name, "column": column}
+    subject = {"map": definition.name, "column": column}
     try:
         check_keys_type(definition, to_arrow_type(kind, timezone="UTC"))
     except (Invalid, PySparkException, TypeError) as error:
-        raise type_of_keys_refused(definition, kind.simpleString(), **place) from error
+        raise type_of_keys_refused(definition, kind.simpleString(), **subject) from error
 
 
 def check_time(definition: MapDefinition, kind: DataType, column: object) -> None:

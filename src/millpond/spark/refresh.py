@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millpond.maps.model.definition import MapDefinition
-    from millpond.spark.places import OpenPond, Place
+    from millpond.spark.locations import Location, OpenPond
     from millpond.spark.planned_past import PlannedPast
 
 __all__ = ("CHOICES", "Chosen", "choices", "parse_choices", "refresh_ms")
@@ -53,7 +53,7 @@ def refresh_ms(refresh: object) -> int | None:
 
 
 def choices(
-    session: SparkSession, place: Place, maps: Sequence[tuple[MapDefinition, PlannedPast | None]], age_ms: int
+    session: SparkSession, location: Location, maps: Sequence[tuple[MapDefinition, PlannedPast | None]], age_ms: int
 ) -> DataFrame:  # fmt: skip
     """One row with one text: the snapshots of these maps, at most `age_ms` behind when it is evaluated."""
     ages = age_ms, SystemClock().now_ms()
@@ -61,18 +61,18 @@ def choices(
     def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        with place.open() as pond:
-            text = ",".join(str(_choose(place, pond, definition, past, ages)) for definition, past in maps)
+        with location.open() as pond:
+            text = ",".join(str(_choose(location, pond, definition, past, ages)) for definition, past in maps)
         yield pa.record_batch({CHOICES: [text]})
 
     return session.range(1, numPartitions=1).mapInArrow(choose, f"{CHOICES} string")
 
 
 def _choose(
-    place: Place, pond: OpenPond, definition: MapDefinition, past: PlannedPast | None, ages: tuple[int, int]
+    location: Location, pond: OpenPond, definition: MapDefinition, past: PlannedPast | None, ages: tuple[int, int]
 ) -> Chosen:  # fmt: skip
     now_ms = SystemClock().now_ms()
-    shelf, manifest = place.pin(pond, definition.name, *ages)
+    shelf, manifest = location.pin(pond, definition.name, *ages)
     if (manifest.kind, manifest.definition.value) != (definition.kind, definition.value):
         raise Conflict(
             "the map was replaced by one of another kind or type while the query ran", kind="map_replaced",

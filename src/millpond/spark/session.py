@@ -23,8 +23,8 @@ from pyspark.sql.datasource import DataSource
 from millpond.errors import Invalid, Unavailable
 from millpond.spark.events import EventsSource
 from millpond.spark.functions import register_get_state
+from millpond.spark.locations import POND, Location, PondLike, Rights, location_of, rights_of
 from millpond.spark.objects import ObjectsSource
-from millpond.spark.places import POND, Place, PondLike, Rights, place_of, rights_of
 from millpond.spark.private_api import active, is_connect
 from millpond.spark.sources import MapSource
 
@@ -106,19 +106,19 @@ def register(session: SparkSession, pond: PondLike | None = None) -> None:
     `get_state` is an error that says what to use instead.
     """
     if pond is not None:
-        session.conf.set(POND, place_of(pond, session).where)
+        session.conf.set(POND, location_of(pond, session).where)
     named = session.conf.get(POND, None)
     rights = rights_of(session)
     with nullcontext() if is_connect(session) else active(session):
-        place = None if named is None else place_of(named, session)
+        location = None if named is None else location_of(named, session)
         for source in (MapSource, ObjectsSource, EventsSource):
-            session.dataSource.register(_for_session(source, place, rights))
+            session.dataSource.register(_for_session(source, location, rights))
     register_get_state(session)
 
 
-def _for_session(source: type[DataSource], place: Place | None, rights: Rights) -> type[DataSource]:
-    """A data source for a session whose calls mean the pond at `place` unless they name another.
+def _for_session(source: type[DataSource], location: Location | None, rights: Rights) -> type[DataSource]:
+    """A data source for a session whose calls mean the pond at `location` unless they name another.
 
     No module has this class: so Spark takes it to other processes by its content, and these with it.
     """
-    return type(f"Session{source.__name__}", (source,), {"default": place, "rights": rights})
+    return type(f"Session{source.__name__}", (source,), {"default": location, "rights": rights})

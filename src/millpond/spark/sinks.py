@@ -23,7 +23,7 @@ from millpond.kernel.job_reports import JobReports
 from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
-from millpond.spark.places import Place, opened
+from millpond.spark.locations import Location, opened
 from millpond.spark.short_errors import short_errors
 from millpond.spark.write_jobs import LoadSettings, adopt, begin_job, load_partition
 
@@ -34,15 +34,15 @@ __all__ = ("MapWriter",)
 class MapWriter(DataSourceArrowWriter):
     """One job that writes a DataFrame into one map."""
 
-    def __init__(self, place: Place, definition: MapDefinition, settings: LoadSettings) -> None:
-        self.place = place
+    def __init__(self, location: Location, definition: MapDefinition, settings: LoadSettings) -> None:
+        self.location = location
         self.definition = definition
         self.settings = settings
         # This process may end before the job does; its parent serves the whole Spark application.
         owner = os.getppid()
-        self.staging_dir = begin_job(place, SystemClock(), owner)
+        self.staging_dir = begin_job(location, SystemClock(), owner)
         self.job_set, self.job_id = load_job_set([definition.name]), self.staging_dir.job_id
-        with place.reports() as reports:
+        with location.reports() as reports:
             reports.begin(self.job_set, self.job_id, owner, by="spark")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskParts:
@@ -55,7 +55,7 @@ class MapWriter(DataSourceArrowWriter):
             def noted(folder: Path) -> None:
                 if rows := self.staging_dir.rows(folder):
                     if not reports:
-                        reports.append(stack.enter_context(self.place.reports()))
+                        reports.append(stack.enter_context(self.location.reports()))
                     reports[0].rows(self.job_set, self.job_id, rows)
 
             return load_partition(iterator, self.staging_dir, self.definition, self.settings, noted)
@@ -67,14 +67,14 @@ class MapWriter(DataSourceArrowWriter):
         """
         defer_pandas()
         load_ahead()
-        with opened(None, self.place) as pond, pond.reports.resume(self.job_set, self.job_id) as job:
+        with opened(None, self.location) as pond, pond.reports.resume(self.job_set, self.job_id) as job:
             note_result(job, adopt(pond, self.staging_dir, _tasks(messages), self.settings))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove whatever the job's attempts wrote, or uploaded."""
         self.staging_dir.give_up([part for task in _tasks(messages) for part in task.parts])
         given_up = Conflict("Spark gave the load up: a task failed", kind="spark_gave_up", map=self.definition.name)
-        with self.place.reports() as reports, suppress(Conflict), reports.resume(self.job_set, self.job_id):
+        with self.location.reports() as reports, suppress(Conflict), reports.resume(self.job_set, self.job_id):
             raise given_up
 
 

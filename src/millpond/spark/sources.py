@@ -31,6 +31,7 @@ from millpond.maps.snapshots.freeze import SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.spark.epochs import EpochWriter
 from millpond.spark.filters import Pushed, push_condition, push_filters
+from millpond.spark.locations import Location, Rights, opened
 from millpond.spark.options import (
     OPTIONS,
     changes_settings,
@@ -41,7 +42,6 @@ from millpond.spark.options import (
     pond_option,
     switch,
 )
-from millpond.spark.places import Place, Rights, opened
 from millpond.spark.planned_past import NodesRows, rows_known_at
 from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.spark.short_errors import short_errors
@@ -67,14 +67,14 @@ _PINNED = ("ref", "known_at")
 class MapSource(DataSource):
     """One map of one pond, to read from or to write to."""
 
-    default: Place | None = None
+    default: Location | None = None
     rights: Rights = Rights()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         defer_pandas()  # this process plans for Spark, and does little else
         check_options(options, OPTIONS)
-        self.place = pond_option(options, self.default, self.rights).at(options.get("branch"), options.get("ref"))
+        self.location = pond_option(options, self.default, self.rights).at(options.get("branch"), options.get("ref"))
         self.map = options.get("map")
         if not self.map:
             raise Invalid("no map is named", kind="map_unnamed", hint="say option('map', name)")
@@ -84,13 +84,13 @@ class MapSource(DataSource):
         """The name in `format(…)`."""
         return "millpond"
 
-    def _definition(self, place: Place) -> MapDefinition:
-        with opened(None, place) as pond:
-            return place.map(pond, str(self.map)).definition
+    def _definition(self, location: Location) -> MapDefinition:
+        with opened(None, location) as pond:
+            return location.map(pond, str(self.map)).definition
 
     def schema(self) -> StructType:
         """The map's columns as people see them, or those that are wanted."""
-        definition = self._definition(self.place)
+        definition = self._definition(self.location)
         # Said wrongly, it should fail where the frame is made, and not in the query that reads it.
         push_condition(definition, self.options.get("where"))
         if "known_at" in self.options:
@@ -106,10 +106,12 @@ class MapSource(DataSource):
         known_at = self.options.get("known_at")
         if changes_settings(self.options).marked:
             raise _changes_unsupported(str(self.map), "a batch reads a state")
-        with opened(None, self.place) as pond:
+        with opened(None, self.location) as pond:
             name = str(self.map)
             planned = (
-                self.place.pin(pond, name) if known_at is None else rows_known_at(pond, self.place, name, known_at)
+                self.location.pin(pond, name)
+                if known_at is None
+                else rows_known_at(pond, self.location, name, known_at)
             )
         if isinstance(planned, NodesRows):
             _check_schema(planned.definition, schema)
@@ -136,26 +138,26 @@ class MapSource(DataSource):
                 "a state of the past has no changes", kind="ref_unsupported", map=self.map, at=", ".join(at),
                 hint="read it in a batch, or follow a branch: branch=",
             )  # fmt: skip
-        settings, branch = changes_settings(self.options), self.place.branch
-        definition = self._definition(self.place.at(None, f"{branch}@") if branch else self.place)
+        settings, branch = changes_settings(self.options), self.location.branch
+        definition = self._definition(self.location.at(None, f"{branch}@") if branch else self.location)
         if settings.marked and not branch:
             raise _changes_unsupported(definition.name, "a stream of main has rows as they were loaded")
         columns = [name for name in schema.names if not (settings.marked and name in CHANGE_COLUMNS.names)]
         _check_schema(definition, StructType([schema[name] for name in columns]))
         show = TableView(definition, schema.names, push_condition(definition, self.options.get("where")).where)
         if branch:
-            return BranchChangesReader(self.place, definition, ChangesView(show), settings)
-        return ChangesReader(self.place, definition, show, settings)
+            return BranchChangesReader(self.location, definition, ChangesView(show), settings)
+        return ChangesReader(self.location, definition, show, settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> MapWriter:
         """A writer of rows that look like `schema`."""
         definition, settings = self._to_write(schema, overwrite, stream=False)
-        return MapWriter(self.place, definition, settings)
+        return MapWriter(self.location, definition, settings)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EpochWriter:  # noqa: N802 - Spark's name
         """A writer of an epoch's rows that look like `schema`."""
         definition, settings = self._to_write(schema, overwrite, stream=True)
-        return EpochWriter(self.place, definition, settings)
+        return EpochWriter(self.location, definition, settings)
 
     def _to_write(self, schema: StructType, overwrite: bool, *, stream: bool) -> tuple[MapDefinition, LoadSettings]:
         if overwrite:
@@ -170,9 +172,9 @@ class MapSource(DataSource):
                 hint="leave known_at out",
             )  # fmt: skip
         settings = load_settings(self.options, SystemClock(), stream=stream)
-        with opened(None, self.place) as pond:
-            definition = self.place.map(pond, str(self.map)).definition
-            return check_rows(schema, definition, settings.columns, partial(self.place.alter, pond)), settings
+        with opened(None, self.location) as pond:
+            definition = self.location.map(pond, str(self.map)).definition
+            return check_rows(schema, definition, settings.columns, partial(self.location.alter, pond)), settings
 
 
 def _changes_unsupported(name: str, reason: str) -> Invalid:

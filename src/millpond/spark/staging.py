@@ -34,7 +34,7 @@ from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
 from millpond.maps.snapshots.stretches import StretchWriter, Writes, Written, write_here
 from millpond.spark.failures import is_of_spark, line_that_matters
-from millpond.spark.places import NodesPlace, OpenPond
+from millpond.spark.locations import OpenPond, SparkNodes
 from millpond.spark.private_api import is_connect
 from millpond.stores.files import remove_tree
 
@@ -271,7 +271,7 @@ class NodesStagingDir:
 
     filed: ClassVar[bool] = False  # a node takes parts, and makes layers of them
     far: ClassVar[bool] = False
-    place: NodesPlace
+    location: SparkNodes
     job: str
     drawn: bool = True
     taken: Accumulator[int] | None = None
@@ -341,8 +341,8 @@ class NodesStagingDir:
     def _at(self, *, again: bool = False) -> dict[str, str]:
         """The query of a load on the branch; nothing on `main`."""
         options = {"again": again, "drawn": self.drawn}
-        on = {"branch": self.place.branch, **{name: str(value).lower() for name, value in options.items()}}
-        return on if self.place.branch else {}
+        on = {"branch": self.location.branch, **{name: str(value).lower() for name, value in options.items()}}
+        return on if self.location.branch else {}
 
     def end(self) -> None:
         """Do nothing: uploaded parts belong to the nodes."""
@@ -355,7 +355,7 @@ class NodesStagingDir:
             discard_parts(self._all_nodes(), ids)
 
     def _all_nodes(self) -> Nodes:
-        nodes = self.place.nodes()
+        nodes = self.location.nodes()
         nodes.learn()
         return nodes
 

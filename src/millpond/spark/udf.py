@@ -26,7 +26,7 @@ from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
-from millpond.spark.places import OpenPond, Place
+from millpond.spark.locations import Location, OpenPond
 from millpond.spark.planned_past import PlannedPast
 from millpond.spark.planned_snapshot import PlannedSnapshots
 from millpond.spark.refresh import Chosen, parse_choices
@@ -133,8 +133,8 @@ class Question:
         if error.kind not in ("key_number", "time_unknown") or column is None:
             return error
         hint = f"{error.hint}; or on_invalid='miss' answers such rows with null"
-        place = {"map": self.definition.name, "column": column}
-        return Invalid(error.message, kind=error.kind, hint=hint, **(place | values))
+        subject = {"map": self.definition.name, "column": column}
+        return Invalid(error.message, kind=error.kind, hint=hint, **(subject | values))
 
 
 @lru_cache(maxsize=SNAPSHOTS_OPEN)
@@ -149,9 +149,9 @@ def open_share(shelf: PlannedSnapshots, id_: str, share: HashShare) -> Snapshot:
     return shelf.open(id_, share)
 
 
-def question_to(pond: OpenPond, place: Place, name: str) -> Question:
+def question_to(pond: OpenPond, location: Location, name: str) -> Question:
     """The question to a map as it is now; it is frozen first if it moved on."""
-    shelf, manifest = place.pin(pond, name)
+    shelf, manifest = location.pin(pond, name)
     now = SystemClock().now_ms() if manifest.definition.kind.timed else None
     return Question(shelf, manifest.id, manifest.definition, now, size=manifest.size)
 
@@ -177,7 +177,7 @@ def ask_all(
                 queries = [question.at(choice) for question, choice in zip(queries, choices, strict=True)]
             answers = []
             for question, (_, _, key, *times) in zip(queries, questions, strict=True):
-                at, known_at = (None if place is None else columns[place] for place in times)
+                at, known_at = (None if position is None else columns[position] for position in times)
                 if numbers is None or shares is None:
                     answers.append(question.ask(columns[key], at, known_at=known_at))
                 else:

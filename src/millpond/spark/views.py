@@ -85,16 +85,16 @@ class ChangesView:
 
     def __call__(self, difference: Difference, commit: str) -> Iterator[pa.RecordBatch]:
         """Show the differences that a commit made."""
-        was = self._counted(difference.old, difference.old_places)
-        now = self._counted(difference.new, difference.new_places)
+        was = self._counted(difference.old, difference.old_positions)
+        now = self._counted(difference.new, difference.new_positions)
         gone = was & ~now if CHANGE in self.table.columns else np.zeros(len(was), np.bool_)
         own = [name for name in self.table.columns if name not in CHANGE_COLUMNS.names]
-        for side, places, changes in (
-            (difference.new, difference.new_places[now], np.where(was[now], 1, 0)),
-            (difference.old, difference.old_places[gone], np.full(int(gone.sum()), 2)),
+        for side, positions, changes in (
+            (difference.new, difference.new_positions[now], np.where(was[now], 1, 0)),
+            (difference.old, difference.old_positions[gone], np.full(int(gone.sum()), 2)),
         ):  # fmt: skip
-            shown = present(self._definition(side), side.rows.take(pa.array(places)), own)
-            marks = [_CHANGES.take(pa.array(changes)), pa.repeat(commit, len(places))]
+            shown = present(self._definition(side), side.rows.take(pa.array(positions)), own)
+            marks = [_CHANGES.take(pa.array(changes)), pa.repeat(commit, len(positions))]
             schema = pa.schema([*shown.schema, *CHANGE_COLUMNS])
             rows = pa.RecordBatch.from_arrays([*shown.columns, *marks], schema=schema)
             yield from _in_batches(rows.select(self.table.columns))
@@ -104,15 +104,15 @@ class ChangesView:
         definition = self.table.definition
         return definition if side.definition.incarnation == definition.incarnation else side.definition
 
-    def _counted(self, side: AddressRows, places: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _counted(self, side: AddressRows, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """True where a side has a row that the condition takes."""
-        there: npt.NDArray[np.bool_] = places >= 0
+        there: npt.NDArray[np.bool_] = positions >= 0
         if self.table.where is None:
             return there
         rows = np.flatnonzero(there)
         definition = self._definition(side)
-        shown = present(definition, side.rows.take(pa.array(places[rows])), askable_schema(definition).names)
+        shown = present(definition, side.rows.take(pa.array(positions[rows])), askable_schema(definition).names)
         taken = shown.append_column(_PLACE, pa.array(rows)).filter(self.table.where)
-        counted = np.zeros(len(places), np.bool_)
+        counted = np.zeros(len(positions), np.bool_)
         counted[taken.column(_PLACE).to_numpy()] = True
         return counted

@@ -40,7 +40,7 @@ from millpond.maps.protocols import MapLike
 from millpond.maps.snapshots.stretches import write_here
 from millpond.spark.attempts import BATCH_MAX, Attempt, TaskParts, rejects_of, run_attempt, task_numbers, tell_tasks
 from millpond.spark.layer_tasks import write_by_tasks
-from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
+from millpond.spark.locations import Location, OpenPond, PondLike, location_of, opened
 from millpond.spark.private_api import need_classic
 from millpond.spark.question_types import TO_TIMESTAMP
 from millpond.spark.staging import Entered, StagingDir
@@ -98,9 +98,9 @@ class LoadSettings:
         return self.max_rejects if self.rejects is None else self.max_rejects + ENOUGH
 
 
-def begin_job(place: Place, clock: Clock, owner: int) -> StagingDir:
+def begin_job(location: Location, clock: Clock, owner: int) -> StagingDir:
     """A new job's staging_dir; leftovers in a folder are removed when the process `owner` is dead."""
-    staging_dir = place.staging_dir(clock, owner)
+    staging_dir = location.staging_dir(clock, owner)
     staging_dir.begin()
     return staging_dir
 
@@ -225,13 +225,13 @@ def load_frame(
         freeze=freeze, synchronise=synchronise, salt=load_id or (clock.random_id() if again else ""),
         times=time_form(unit=time_unit),
     )  # fmt: skip
-    place = place_of(pond, frame.sparkSession, refs=True).at(branch, None)
-    with opened(pond, place) as open_:
-        definition = place.map(open_, map).definition
-        definition = check_rows(frame.schema, definition, mapping, partial(place.alter, open_))
+    location = location_of(pond, frame.sparkSession, refs=True).at(branch, None)
+    with opened(pond, location) as open_:
+        definition = location.map(open_, map).definition
+        definition = check_rows(frame.schema, definition, mapping, partial(location.alter, open_))
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
-        staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(frame.sparkSession)
+        staging_dir = location.staging_dir(clock, os.getpid(), load_id=load_id).counted(frame.sparkSession)
         with open_.reports.job(load_job_set([definition.name]), staging_dir.job_id, by="spark") as job:
             staging_dir.begin()
             job.running()

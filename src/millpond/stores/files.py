@@ -69,17 +69,17 @@ def append_line(path: Path, line: bytes) -> None:
 
 
 @contextmanager
-def disk_errors(place: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
     """Turn a full disk into `Unavailable`, naming the place."""
     try:
         yield
     except OSError as error:
         if error.errno in DISK_FULL:
             raise Unavailable(
-                "no space is left on the disk", kind="disk_full", file=place, hint="free some space and try again"
+                "no space is left on the disk", kind="disk_full", file=path, hint="free some space and try again"
             ) from error
         if is_out_of_files(error):
-            raise out_of_files(place, error) from error
+            raise out_of_files(path, error) from error
         raise
 
 
@@ -101,17 +101,17 @@ def is_out_of_files(error: Exception) -> bool:
     return getattr(error, "kind", "") == "limit_reached" or getattr(error, "errno", None) in _NO_FILES
 
 
-def out_of_files(place: Path, error: OSError) -> Unavailable:
+def out_of_files(path: Path, error: OSError) -> Unavailable:
     """The error of a process that may open no more files."""
     return Unavailable(
-        "the process may open no more files", kind="limit_reached", path=place, reason=error.strerror,
+        "the process may open no more files", kind="limit_reached", path=path, reason=error.strerror,
         hint="raise the limit on open files (ulimit -n, LimitNOFILE)",
     )  # fmt: skip
 
 
-def sync(place: Path) -> None:
+def sync(path: Path) -> None:
     """Make the bytes of a file durable, or the names in a folder."""
-    handle = os.open(place, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -136,11 +136,11 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 
 
 def _make_missing(folder: Path, mode: int) -> None:
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    for place in reversed(missing):
-        place.mkdir(mode if place is folder else 0o777, exist_ok=True)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode if path is folder else 0o777, exist_ok=True)
         # Without this a power cut may take the folder, with files in it that were synced.
-        sync(place.parent)
+        sync(path.parent)
 
 
 def write_file_atomically(

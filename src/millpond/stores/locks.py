@@ -158,11 +158,11 @@ def _resolved(file: str) -> str:
 
 
 def _lock_of(file: Path) -> _Lock:
-    place = (os.getpid(), _resolved(str(file)) if file.is_absolute() else str(file.resolve()))
+    key = (os.getpid(), _resolved(str(file)) if file.is_absolute() else str(file.resolve()))
     with _registry:
-        lock = _locks.get(place)
+        lock = _locks.get(key)
         if lock is None:
-            lock = _locks[place] = _Lock(file)
+            lock = _locks[key] = _Lock(file)
         return lock
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from millpond.errors import Invalid
 from millpond.events.filters import ALL, EventFilter, filter_of
-from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
+from millpond.events.ids import ID_MAX, is_id, parse_id, position_before
 from millpond.events.index import Day, StreamIndex
 from millpond.events.interface import EventsLike
 from millpond.events.names import StreamName
@@ -84,8 +84,8 @@ class _EventSpans(Left):
     def bounds(self, days: Sequence[Day]) -> tuple[int, int]:
         """The places of a stream between which its wanted events are: after the one, up to the other."""
         ids, appended, dates = self.span("id"), self.span("appended"), self.span("day")
-        after = [0] if appended.lower is None else [place_before(appended.lower)]
-        until = [ID_MAX] if appended.upper is None else [place_before(appended.upper + 1)]
+        after = [0] if appended.lower is None else [position_before(appended.lower)]
+        until = [ID_MAX] if appended.upper is None else [position_before(appended.upper + 1)]
         after += [parse_id(ids.lower) - 1] if is_id(ids.lower or "") else []
         until += [parse_id(ids.upper)] if is_id(ids.upper or "") else []
         after += [day.last_id for day in days if dates.lower is not None and day.day < _number(dates.lower)]

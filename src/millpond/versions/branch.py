@@ -103,8 +103,8 @@ class Branch(Reference):
         source, context = self if ref is None else Reference(self.context, ref), self.context
         entry = replace(source.stat(path), path=target, mtime=context.seconds())
         if not shared:
-            place, name = source.context.place(entry.address)
-            chunks = read_bytes(place, name, 0, entry.size)
+            store, name = source.context.locate(entry.address)
+            chunks = read_bytes(store, name, 0, entry.size)
             stored = upload(context.data, data_name(context.clock.now_ms(), context.clock.random_id()), chunks)
             entry = replace(entry, address=stored.address)
         put_entry(context, self.name, entry, force=force)

@@ -144,11 +144,11 @@ def _block(marked: _Marked) -> Block[Change]:
     sides = ((difference.removed, None), (None, difference.added), (difference.before, difference.after))
 
     def decode(selected: Sequence[int]) -> list[Change]:
-        places = np.asarray(selected)
-        paths = keys.take(pa.array(places)).cast(pa.string()).to_pylist()
-        lefts, rights = (_entries([side[at] for side in sides], kinds[places], rows[places]) for at in range(2))
-        torn = np.zeros(len(places), np.bool_) if marked.conflict is None else marked.conflict[places]
-        types = [_TYPES[kind] for kind in np.where(torn, 3, kinds[places]).tolist()]
+        positions = np.asarray(selected)
+        paths = keys.take(pa.array(positions)).cast(pa.string()).to_pylist()
+        lefts, rights = (_entries([side[at] for side in sides], kinds[positions], rows[positions]) for at in range(2))
+        torn = np.zeros(len(positions), np.bool_) if marked.conflict is None else marked.conflict[positions]
+        types = [_TYPES[kind] for kind in np.where(torn, 3, kinds[positions]).tolist()]
         return frozen_rows(Change, types, paths, lefts, rights)
 
     return Block(key_column(keys), decode)
@@ -204,6 +204,6 @@ def _side_columns(
             starts[number] = count
             held.append(part)
             count += part.num_rows
-    places = starts[kinds]
-    taken = pa.concat_batches(held).take(pa.array(rows + places, mask=places < 0))
+    positions = starts[kinds]
+    taken = pa.concat_batches(held).take(pa.array(rows + positions, mask=positions < 0))
     return [taken.column(field.name) for field in _SIDE]

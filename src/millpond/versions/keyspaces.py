@@ -11,7 +11,7 @@ __all__ = (
     "DELETED",
     "DROPPED",
     "IMPORT",
-    "PLACE",
+    "LOCATION",
     "REPOSITORY",
     "SETTING",
     "SHARED",
@@ -68,7 +68,7 @@ TURN = REGISTRY.register(
     "versions", "turn", ("repository uid", "branch"), _FOLDER, "JSON",
     "the process whose turn it is to move the head of a branch, and until when",
 )  # fmt: skip
-PLACE = REGISTRY.register(
+LOCATION = REGISTRY.register(
     "versions", "place", (), _FOLDER, "JSON",
     "the shared space that holds the repositories of the pond, and its uid; no row: the pond's own",
 )  # fmt: skip

@@ -106,8 +106,8 @@ class Reference(ReferenceFace):
         if start < 0:
             raise Invalid("bytes are counted from the first", kind="byte_range", start=start)
         entry = self.stat(path)
-        place, name = self.context.place(entry.address)
-        return read_bytes(place, name, start, entry.size if stop is None else min(stop, entry.size))
+        store, name = self.context.locate(entry.address)
+        return read_bytes(store, name, start, entry.size if stop is None else min(stop, entry.size))
 
     def list(
         self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False

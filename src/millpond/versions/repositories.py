@@ -410,11 +410,11 @@ class Repositories:
 
     def _offered(self, uid: str, branch: str, token: str) -> bool:
         """Take a branch from the sensor: compact it in the background, once at a time."""
-        place = (uid, branch)
+        key = (uid, branch)
         with self._lock:
-            if place in self._compacting:
+            if key in self._compacting:
                 return False
-            self._compacting.add(place)
+            self._compacting.add(key)
 
         def act() -> None:
             try:
@@ -423,7 +423,7 @@ class Repositories:
                     compact(self.context(record), branch, paused=True)
             finally:
                 with self._lock:
-                    self._compacting.discard(place)
+                    self._compacting.discard(key)
 
         self._after(act)
         return True

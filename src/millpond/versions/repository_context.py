@@ -274,8 +274,8 @@ class RepositoryContext:
         """The index of no entries."""
         return write(self.ranges, (), self.boundaries, schema=ENTRIES, compression=COMPRESSION)
 
-    def place(self, address: str) -> tuple[ObjectStore | Source, str]:
-        """The place and the name of an object, by its name below the namespace or by its whole URL.
+    def locate(self, address: str) -> tuple[ObjectStore | Source, str]:
+        """The store and the name of an object, by its name below the namespace or by its whole URL.
 
         Raises: `Invalid` for an address that is none.
         """

@@ -369,7 +369,7 @@ class Collecting:
         """Nobody writes: what nothing needs goes."""
         self.ponds.clear()
         pond = self._pond("calm")
-        pond.place.objects.calm = True  # type: ignore[attr-defined]
+        pond.location.objects.calm = True  # type: ignore[attr-defined]
         for _ in range(3):
             self.seconds += 2 * GRACE_MS / 1000
             with suppress(MillpondError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.clock import Clock, SystemClock
-from millpond.maps.loads.bucket_place import BucketPlace
+from millpond.maps.loads.bucket_location import StorageBucket
 from millpond.maps.model.beginning import AS_BEFORE, Retention
 from millpond.pond import Pond
 
@@ -25,6 +25,6 @@ def pond_over(
     in memory, each process has its own.
     """
     clock = clock or SystemClock()
-    place = BucketPlace(address, folder, clock, 0.0)
-    object.__setattr__(place, "objects", objects)
-    return Pond(place.folder, create=True, clock=clock, retention=retention, store="layers", place=place)
+    location = StorageBucket(address, folder, clock, 0.0)
+    object.__setattr__(location, "objects", objects)
+    return Pond(location.folder, create=True, clock=clock, retention=retention, store="layers", location=location)

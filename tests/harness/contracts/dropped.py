@@ -46,8 +46,8 @@ def rows(value: str) -> pa.Table:
 
 def opened_again(pond: Any) -> Any:
     """The same pond, opened once more, as another process would."""
-    if isinstance(pond, Pond) and pond.place.address.startswith("s3://"):
-        return millpond.open(pond.place.address, cache=pond.folder.parent, clock=pond.clock, max_staleness=0)
+    if isinstance(pond, Pond) and pond.location.address.startswith("s3://"):
+        return millpond.open(pond.location.address, cache=pond.folder.parent, clock=pond.clock, max_staleness=0)
     if isinstance(pond, Pond):
         return open_pond(pond.folder, clock=pond.clock)
     assert isinstance(pond, RemotePond)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from millpond.cli.terminal.messages import ColumnLookup
-    from millpond.spark.places import PondLike
+    from millpond.spark.locations import PondLike
 
 __all__ = (
     "Enriched",
@@ -37,7 +37,7 @@ __all__ = (
     "Output",
     "bytes_of",
     "check_columns",
-    "check_places",
+    "check_locations",
     "enrich_files",
     "enrich_frame",
     "only_for_spark",
@@ -102,17 +102,17 @@ def running(
     if there is not None:
         yield there
         return
-    place = master or "local[*]"
-    with console.working(f"starting Spark on {place}", quiet=quiet), quiet_spark():
+    location = master or "local[*]"
+    with console.working(f"starting Spark on {location}", quiet=quiet), quiet_spark():
         level = "error" if os.environ.get("MILLPOND_TRACEBACK") else "off"
-        started = spark.start(place, settings=settings, log_level=level)
+        started = spark.start(location, settings=settings, log_level=level)
     try:
         yield started
     finally:
         started.stop()
 
 
-def check_places(inputs: Inputs, out: str, rejects: Path | None = None) -> None:
+def check_locations(inputs: Inputs, out: str, rejects: Path | None = None) -> None:
     """Find out before Spark is started whether there is something to read, and a place to write to.
 
     Raises: `NotFound` for a file or folder that is not there; `Invalid` for an unknown format, and for a place of what

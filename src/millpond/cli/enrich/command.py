@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.loads import HERE_BYTES_MAX
-from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
+from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondLocation, Ref, Zone, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.terminal.messages import ColumnLookup, parse_lookup, settled
 from millpond.cli.verbs import verb
@@ -86,7 +86,7 @@ def enrich(
         bool | None, typer.Option("--spark/--no-spark", help="Work with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    known_at: KnownAtOf = None, branch: Branch = None, ref: Ref = None, pond: PondPlace = "pond", json: Json = False,
+    known_at: KnownAtOf = None, branch: Branch = None, ref: Ref = None, pond: PondLocation = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Look every event up in maps, as of its time, and write it with what was found.
 
@@ -100,12 +100,12 @@ def enrich(
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects, known_at)
     with pond_at(pond, branch, ref) as opened:
         lookups = _lookups(opened, what, key, time)
-        work.check_places(inputs, out, rejects)
+        work.check_locations(inputs, out, rejects)
         job_set = _job_of(opened, chosen, lookups)
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
-            place = opened if branch or ref else pond
-            done = _with_spark(opened, place, chosen, lookups, master, job_set, quiet=json)
+            location = opened if branch or ref else pond
+            done = _with_spark(opened, location, chosen, lookups, master, job_set, quiet=json)
     _tell(replace(done, seconds=clock.monotonic() - began), lookups, chosen, as_json=json)
 
 
@@ -177,15 +177,15 @@ def _here(
 
 
 def _with_spark(
-    opened: PondLike, place: Any, chosen: _Events, lookups: tuple[ColumnLookup, ...], master: str | None, job_set: str,
-    *, quiet: bool,
+    opened: PondLike, location: Any, chosen: _Events, lookups: tuple[ColumnLookup, ...], master: str | None,
+    job_set: str, *, quiet: bool,
 ) -> Enriched:  # fmt: skip
     from millpond.cli.enrich import by_spark as work
 
     with opened.reports.job(job_set, by="spark") as job, work.running(master, quiet=quiet) as session:
         job.running()
         done = work.enrich_files(
-            session, place, chosen.inputs, lookups, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
+            session, location, chosen.inputs, lookups, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
             quiet=quiet, known_at=chosen.known_at,
         )  # fmt: skip
         job.note(rows=done.rows)

@@ -41,18 +41,18 @@ class Axis:
         """Places and their labels, as many as fit beside each other."""
         count = max(1, columns // _TICK_COLUMNS)
         span = self.stop - self.start
-        places = [self.start + span * number // count for number in range(count + 1)]
-        return [(place, self._label(place)) for place in dict.fromkeys(places)]
+        positions = [self.start + span * number // count for number in range(count + 1)]
+        return [(position, self._label(position)) for position in dict.fromkeys(positions)]
 
-    def _label(self, place: int) -> str:
+    def _label(self, position: int) -> str:
         if not self.timed:
-            return str(place)
-        moment, span = _EPOCH + datetime.timedelta(milliseconds=place), self.stop - self.start
+            return str(position)
+        moment, span = _EPOCH + datetime.timedelta(milliseconds=position), self.stop - self.start
         if span >= 3 * _DAY:
             return f"{moment:%Y-%m-%d}"
         if span >= 180 * _SECOND:
             return f"{moment:%m-%d %H:%M}"
-        return f"{moment:%H:%M:%S}" if span >= 5 * _SECOND else f"{moment:%H:%M:%S}.{place % _SECOND:03d}"
+        return f"{moment:%H:%M:%S}" if span >= 5 * _SECOND else f"{moment:%H:%M:%S}.{position % _SECOND:03d}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +79,17 @@ def step_chart(title: str, points: Sequence[tuple[int, float | None]], axis: Axi
         figure.draw(figure.signal(xs, ys, marker="braille").lines(True))
     ruler, ticks = figure.ruler("x"), axis.ticks(columns)
     ruler.lim(axis.start, axis.stop)
-    ruler.ticks([place for place, _ in ticks], [label for _, label in ticks])
+    ruler.ticks([position for position, _ in ticks], [label for _, label in ticks])
     return "\n".join(line.rstrip() for line in plotext.uncolorize(str(figure.build())).rstrip().splitlines())
 
 
 def _runs(points: Sequence[tuple[int, float | None]], stop: int) -> Iterator[tuple[list[int], list[float]]]:
     """The corners of the steps, a list for each run of numbers without a gap."""
-    ends = [*(place for place, _ in points[1:]), stop]
-    held = [(place, value, end) for (place, value), end in zip(points, ends, strict=False)]
+    ends = [*(position for position, _ in points[1:]), stop]
+    held = [(position, value, end) for (position, value), end in zip(points, ends, strict=False)]
     for is_number, run in groupby(held, key=lambda step: step[1] is not None and math.isfinite(step[1])):
         if is_number:
-            corners = [(x, float(value)) for place, value, end in run if value is not None for x in (place, end)]
+            corners = [(x, float(value)) for position, value, end in run if value is not None for x in (position, end)]
             yield [x for x, _ in corners], [y for _, y in corners]
 
 
@@ -109,8 +109,8 @@ def bar_chart(title: str, bars: Sequence[Bar], axis: Axis, columns: int) -> str:
     return "\n".join([*lines, " " * (width + 2) + _tick_line(axis, room)])
 
 
-def _cell(place: int, axis: Axis, room: int) -> int:
-    return min(max((place - axis.start) * room // (axis.stop - axis.start), 0), room)
+def _cell(position: int, axis: Axis, room: int) -> int:
+    return min(max((position - axis.start) * room // (axis.stop - axis.start), 0), room)
 
 
 def _short(label: str, width: int) -> str:
@@ -120,8 +120,8 @@ def _short(label: str, width: int) -> str:
 def _tick_line(axis: Axis, room: int) -> str:
     """Labels under their places; the last one ends where the axis does."""
     line = ""
-    for place, label in axis.ticks(room):
-        at = min(_cell(place, axis, room), room - len(label))
+    for position, label in axis.ticks(room):
+        at = min(_cell(position, axis, room), room - len(label))
         if at >= len(line) + bool(line):
             line = line.ljust(at) + label
     return line

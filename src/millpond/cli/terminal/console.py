@@ -159,11 +159,11 @@ def print_table(
     from rich.text import Text
 
     cells = [list(row) for row in rows]
-    shown = [place for place, name in enumerate(columns) if name not in spared or any(row[place] for row in cells)]
-    columns, cells = [columns[place] for place in shown], [[row[place] for place in shown] for row in cells]
+    shown = [index for index, name in enumerate(columns) if name not in spared or any(row[index] for row in cells)]
+    columns, cells = [columns[index] for index in shown], [[row[index] for index in shown] for row in cells]
     table = Table(title=title and Text(neutral(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for place, name in enumerate(columns):
-        numeric = all(_is_figure(row[place]) for row in cells)
+    for index, name in enumerate(columns):
+        numeric = all(_is_figure(row[index]) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole)
     for row in cells:
         table.add_row(*(Text("" if cell is None else neutral(_cell(cell))) for cell in row))

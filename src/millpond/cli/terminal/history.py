@@ -84,7 +84,7 @@ def _answers(holding: Sequence[Row]) -> list[Row]:
 
 
 def _time(row: Row) -> int:
-    return _place(row["effective_time"]) if "effective_time" in row else 0
+    return _instant(row["effective_time"]) if "effective_time" in row else 0
 
 
 def _timed(row: Row) -> Row:
@@ -155,7 +155,7 @@ def _panels(history: Chartable, axis: Axis, columns: int) -> Iterator[str | None
     if kind is Kind.SESSION:
         yield _bars(
             name,
-            [Bar(str(row["key"]), _place(row["start"]), _place(row["end"])) for row in history.rows],
+            [Bar(str(row["key"]), _instant(row["start"]), _instant(row["end"])) for row in history.rows],
             axis,
             columns,
         )
@@ -169,7 +169,7 @@ def _panels(history: Chartable, axis: Axis, columns: int) -> Iterator[str | None
     for key, series in _by_key(history).items():
         for field in fields:
             title = f"{key} {field}" if fields != ["value"] else key
-            points = [(_place(row[kind.address[-1]]), row[field]) for row in series]
+            points = [(_instant(row[kind.address[-1]]), row[field]) for row in series]
             yield _panel(title, points, axis, columns)
 
 
@@ -187,9 +187,9 @@ def _panel(title: str, points: Sequence[tuple[int, Any]], axis: Axis, columns: i
     values = [value for _, value in points if value is not None]
     if values and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return step_chart(title, points, axis, columns)
-    ends = [place for place, _ in points[1:]] + [axis.stop]
+    ends = [start for start, _ in points[1:]] + [axis.stop]
     return _bars(
-        title, [Bar(_text(value), place, end) for (place, value), end in zip(points, ends, strict=True)], axis, columns
+        title, [Bar(_text(value), start, end) for (start, value), end in zip(points, ends, strict=True)], axis, columns
     )
 
 
@@ -204,13 +204,13 @@ def _axis(rows: Sequence[Row], kind: Kind) -> Axis:
     if kind is Kind.RANGED_STATE:
         return Axis(min(row["key_start"] for row in rows), max(row["key_end"] for row in rows) + 1, timed=False)
     first, last = ("start", "end") if kind is Kind.SESSION else (kind.address[-1], kind.address[-1])
-    start, stop = min(_place(row[first]) for row in rows), max(_place(row[last]) for row in rows)
+    start, stop = min(_instant(row[first]) for row in rows), max(_instant(row[last]) for row in rows)
     if kind is Kind.SESSION:
         return Axis(start, max(stop, start + 1))
     return Axis(start, stop + max((stop - start) // 20, 1000))
 
 
-def _place(moment: datetime.datetime) -> int:
+def _instant(moment: datetime.datetime) -> int:
     return (moment - _EPOCH) // _MILLISECOND
 
 

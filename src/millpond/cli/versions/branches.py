@@ -6,20 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.output import commit_object, committed, headline, iso, short
-from millpond.cli.versions.places import (
-    BranchPlace,
+from millpond.cli.versions.locations import (
+    BranchLocation,
     NamePrefix,
     RepositoryName,
     opened,
     parse_pair,
-    parse_place,
+    parse_ref_path,
     parse_repository,
     repository,
 )
+from millpond.cli.versions.output import commit_object, committed, headline, iso, short
 from millpond.errors import Invalid
 from millpond.json_forms import plain
 from millpond.refs.face import POND
@@ -32,7 +32,7 @@ def listed(
     name: RepositoryName,
     prefix: NamePrefix = "",
     hidden: Annotated[bool, typer.Option("--hidden", help="Hidden branches too.")] = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:
     """List the branches of a repository, and what each head is."""
     from millpond.versions.paging import results_of
@@ -61,17 +61,17 @@ def _marked(branch: str, default: str) -> str:
 
 @verb("branch create", "millpond branch create flights/fix", "millpond branch create flights/old --from v1~2")
 def create(
-    place: BranchPlace,
+    location: BranchLocation,
     source: Annotated[
         str | None,
         typer.Option("--from", "--source", metavar="REF", help="A branch, a tag or a commit.",
                      show_default="the default branch"),
     ] = None,
     hidden: Annotated[bool, typer.Option("--hidden", help="Leave it out of listings.")] = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Make a branch at a commit. It costs nothing; what is staged on the other branch stays there."""
-    where = parse_place(place, path=False)
+    where = parse_ref_path(location, path=False)
     with repository(pond, where.repository) as repo:
         ref = _ref_of(where.repository, source) or repo.record.default_branch
         head = repo.create_branch(where.ref, ref, hidden=hidden).head()
@@ -85,19 +85,19 @@ def _ref_of(name: str, source: str | None) -> str | None:
     """A ref that was given alone, or with its repository."""
     if source is None or "/" not in source:
         return source
-    place = parse_place(source, path=False)
-    if place.repository != name:
+    location = parse_ref_path(source, path=False)
+    if location.repository != name:
         raise Invalid(
             "a branch begins at a commit of its own repository", kind="place_repository", repository=name,
             source=source, hint="write the ref alone",
         )  # fmt: skip
-    return place.ref
+    return location.ref
 
 
 @verb("branch show", "millpond branch show flights/main", "millpond branch show flights/main --json")
-def show(place: BranchPlace, pond: PondPlace = "pond") -> console.Shown:
+def show(location: BranchLocation, pond: PondLocation = "pond") -> console.Shown:
     """Show a branch: its head, and the layers of what is staged on it."""
-    where = parse_place(place, path=False)
+    where = parse_ref_path(location, path=False)
     with repository(pond, where.repository) as repo:
         branch = repo.branch(where.ref)
         state, head = branch.staging.state(), branch.head()
@@ -117,12 +117,12 @@ def show(place: BranchPlace, pond: PondPlace = "pond") -> console.Shown:
 
 
 @verb("branch compact", "millpond branch compact flights/main", "millpond branch compact flights/main --json")
-def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> console.Shown:
+def compact(location: BranchLocation, pond: PondLocation = "pond", json: Json = False) -> console.Shown:
     """Fold what is staged on a branch into an index, so that reads are as fast as those of a commit.
 
     The state of the branch stays as it is. It does nothing, harmlessly, when a commit does the same work meanwhile.
     """
-    where = parse_place(place, path=False)
+    where = parse_ref_path(location, path=False)
     with repository(pond, where.repository) as repo, console.working("compacting", quiet=json):
         done = repo.branch(where.ref).staging.compact()
     folded = f"folded {done.layers} {'layer' if done.layers == 1 else 'layers'} of {where} in {done.ms:,} ms"
@@ -136,16 +136,16 @@ def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) ->
     "millpond branch restore pond/main 2026-03-01T00:00Z --json",
 )
 def restore(
-    place: BranchPlace,
+    location: BranchLocation,
     ref: Annotated[str, typer.Argument(metavar="REF", help="A branch, tag, commit or time: main~3.")],
     maps: Annotated[
         list[str] | None, typer.Option("--map", metavar="NAME", help="This map.", show_default="all maps at the ref")
     ] = None,
     message: Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What the commit says.")] = "",
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Let maps of a branch of pond be what they were at a ref, by a new commit; also maps that were dropped."""
-    name, branch, source = parse_pair(place, ref)
+    name, branch, source = parse_pair(location, ref)
     if name != POND:
         raise Invalid("maps are in the repository pond", kind="place_repository", repository=name,
                       hint=f"write {POND}/{branch}")  # fmt: skip
@@ -157,9 +157,9 @@ def restore(
 
 
 @verb("branch delete", "millpond branch delete flights/fix", "millpond branch delete flights/fix --json")
-def delete(place: BranchPlace, pond: PondPlace = "pond") -> console.Shown:
+def delete(location: BranchLocation, pond: PondLocation = "pond") -> console.Shown:
     """Delete a branch with what is staged on it. Its commits stay."""
-    where = parse_place(place, path=False)
+    where = parse_ref_path(location, path=False)
     with repository(pond, where.repository) as repo:
         head = repo.branch(where.ref).staging.state().commit_id
         repo.delete_branch(where.ref)

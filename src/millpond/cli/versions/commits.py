@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.cli.versions.locations import (
+    BranchLocation,
+    Metadata,
+    RefPath,
+    items,
+    parse_pair,
+    parse_ref_path,
+    repository,
+)
 from millpond.cli.versions.output import commit_object, committer_or_user, headline, short
-from millpond.cli.versions.places import BranchPlace, Metadata, Place, items, parse_pair, parse_place, repository
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -94,7 +102,7 @@ _MERGE = _Move("merging", "merged into", _RESOLVE)
     "millpond commit flights/main -m fix --only 2013/ --meta ticket=7",
 )
 def commit(
-    place: BranchPlace,
+    location: BranchLocation,
     message: Message = "",
     committer: Committer = None,
     meta: Metadata = None,
@@ -102,11 +110,11 @@ def commit(
         list[str] | None, typer.Option("--only", metavar="PREFIX", help="Only what lies below; the rest stays staged.")
     ] = None,
     allow_empty: Empty = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Commit what is staged on a branch."""
-    where = parse_place(place, path=False)
+    where = parse_ref_path(location, path=False)
     options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
     return _COMMIT.run(
         pond, where.repository, where.ref, quiet=json,
@@ -139,7 +147,7 @@ def merge(
     ] = None,
     squash: Annotated[bool, typer.Option("--squash", help="A commit whose only parent is the branch's head.")] = False,
     allow_empty: Empty = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Merge a ref into a branch: files by path, maps by key. What both sides changed differently is refused."""
@@ -169,18 +177,18 @@ def _resolution(text: str) -> Resolution:
 
 @verb("revert", "millpond revert flights/main main~1", "millpond revert flights/main 3f2a --parent 1")
 def revert(
-    place: BranchPlace,
+    location: BranchLocation,
     ref: Annotated[str, typer.Argument(metavar="REF", help="The commit to undo.")],
     parent: Parent = None,
     message: OwnMessage = None,
     committer: Committer = None,
     meta: Metadata = None,
     allow_empty: Empty = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:
     """Undo a commit by a new one on a branch. Of a merge, say with --parent which side stays."""
-    name, branch, commit_ref = parse_pair(place, ref)
+    name, branch, commit_ref = parse_pair(location, ref)
     options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
     return _REVERT.run(
         pond, name, branch, quiet=json,
@@ -198,7 +206,7 @@ def cherry_pick(
     message: OwnMessage = None,
     committer: Committer = None,
     meta: Metadata = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:
     """Make the changes of one commit again on another branch."""
@@ -218,18 +226,19 @@ def cherry_pick(
     "millpond reset flights/main --hard main~2",
 )
 def reset(
-    place: Annotated[
+    location: Annotated[
         str, typer.Argument(metavar="REPO/BRANCH[/PATH]", help="The branch, one path of it, or a folder/.")
     ],
     hard: Annotated[
         str | None, typer.Option("--hard", metavar="REF", help="Move the branch to this commit; nothing may be staged.")
     ] = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Take back what is staged: on a whole branch, below a prefix, or at one path."""
-    where = parse_place(place)
+    where = parse_ref_path(location)
     if hard is not None and where.path:
-        raise Invalid("a hard reset moves the whole branch", kind="place_path", place=place, hint="leave out the path")
+        raise Invalid("a hard reset moves the whole branch", kind="place_path", place=location,
+                      hint="leave out the path")  # fmt: skip
     facts: dict[str, Any] = {"branch": f"{where.repository}/{where.ref}", "path": where.path or None}
     with repository(pond, where.repository) as repo:
         branch = repo.branch(where.ref)
@@ -247,7 +256,7 @@ def reset(
     return console.said(facts | {"head": commit_object(head)}, text)
 
 
-def _check_staged(branch: BranchLike, where: Place) -> None:
+def _check_staged(branch: BranchLike, where: RefPath) -> None:
     """Refuse to reset a place where nothing is staged: it was probably mistyped.
 
     Raises: `NotFound`; `Invalid` for a folder without its slash.

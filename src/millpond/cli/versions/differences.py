@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.cli.versions.locations import Limit, opened, parse_pair, parse_ref_path, repository
 from millpond.cli.versions.output import entry_object
-from millpond.cli.versions.places import Limit, opened, parse_pair, parse_place, repository
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def diff(
     summary: Annotated[bool, typer.Option("--summary", "--stat", help="Only count.")] = False,
     keys: Annotated[bool, typer.Option("--keys", help="Of layered maps, keys with their old and new values.")] = False,
     map_name: Annotated[str | None, typer.Option("--map", metavar="MAP", help="Of one layered map, the keys.")] = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show what is staged on a branch, or what a ref changed since it parted from another.
@@ -98,15 +98,15 @@ def diff(
 def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[str, str, str | None, bool, str]:
     """The repository, both refs, the kind of difference, and the prefix."""
     if right is None:
-        place = parse_place(_REPOSITORY_TWICE.sub(r"\1/\2\3", left), ref=False)
-        dotted = _DOTS.fullmatch(place.ref)
-        if place.path and prefix:
+        location = parse_ref_path(_REPOSITORY_TWICE.sub(r"\1/\2\3", left), ref=False)
+        dotted = _DOTS.fullmatch(location.ref)
+        if location.path and prefix:
             raise Invalid(
                 "the prefix is given twice", kind="place_path", place=left, prefix=prefix, hint="leave out one"
             )
         if dotted is None:
-            return place.repository, place.ref, None, False, place.path or prefix
-        return place.repository, dotted[1], dotted[3], two_dots or dotted[2] == "..", place.path or prefix
+            return location.repository, location.ref, None, False, location.path or prefix
+        return location.repository, dotted[1], dotted[3], two_dots or dotted[2] == "..", location.path or prefix
     return *parse_pair(left, right), two_dots, prefix
 
 

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.places import RepositoryName, opened, parse_repository, repository
+from millpond.cli.versions.locations import RepositoryName, opened, parse_repository, repository
 from millpond.errors import Invalid, NotFound, Unavailable
 
 __all__ = ("dump", "restore")
@@ -28,7 +28,7 @@ def dump(
     file: Annotated[
         Path, typer.Argument(metavar="FILE|-", help="Where to; - is standard output.", allow_dash=True)
     ],
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown | None:  # fmt: skip
     """Write the commits, tags, branches and settings of a repository to a file, to restore them from.
 
@@ -42,10 +42,10 @@ def dump(
             sys.stdout.buffer.flush()
             return None
         size = _write(file, repo.dump())
-        place = repo.record.namespace
+        location = repo.record.namespace
     return console.said(
-        {"repository": name, "file": str(file), "bytes": size, "place": place},
-        f"wrote {file} ({console.human_bytes(size)}); the bytes of {name} lie in {place}",
+        {"repository": name, "file": str(file), "bytes": size, "place": location},
+        f"wrote {file} ({console.human_bytes(size)}); the bytes of {name} lie in {location}",
     )
 
 
@@ -75,7 +75,7 @@ def restore(
     file: Annotated[
         Path, typer.Argument(metavar="FILE|-", help="The dump; - is standard input.", allow_dash=True)
     ],
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Restore the commits, tags, branches and settings of a dump, all of them or none.

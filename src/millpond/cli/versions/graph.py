@@ -43,26 +43,26 @@ class Graph:
     def add(self, commit: str, parents: tuple[str, ...]) -> Iterator[Row]:
         """The rows of the next commit of a log."""
         ends = [at for at, lane in enumerate(self.lanes) if lane == commit]
-        place = ends[0] if ends else self._free(())
+        index = ends[0] if ends else self._free(())
         if len(ends) > 1:
-            yield Row(self._joint(place, ends[1:], "╯", "┴"))
+            yield Row(self._joint(index, ends[1:], "╯", "┴"))
             for at in ends[1:]:
                 self.lanes[at] = None
-        self.lanes[place] = commit
+        self.lanes[index] = commit
         self.drawn.add(commit)
-        yield Row(self._points(place, MERGE if len(parents) > 1 else COMMIT), commit)
+        yield Row(self._points(index, MERGE if len(parents) > 1 else COMMIT), commit)
         coming = [parent for parent in parents if parent not in self.drawn]
-        self.lanes[place] = coming[0] if coming else None
+        self.lanes[index] = coming[0] if coming else None
         opened, joined = [], []
         for parent in coming[1:]:
             if parent in self.lanes:
                 joined.append(self.lanes.index(parent))
             else:
-                at = self._free((place,))
+                at = self._free((index,))
                 self.lanes[at] = parent
                 opened.append(at)
         if opened or joined:
-            yield Row(self._branching(place, opened, joined))
+            yield Row(self._branching(index, opened, joined))
         while self.lanes and self.lanes[-1] is None:
             self.lanes.pop()
 
@@ -74,36 +74,36 @@ class Graph:
         self.lanes.append(None)
         return len(self.lanes) - 1
 
-    def _points(self, place: int, mark: str) -> str:
+    def _points(self, index: int, mark: str) -> str:
         return " ".join(
-            mark if at == place else " " if lane is None else "│" for at, lane in enumerate(self.lanes)
+            mark if at == index else " " if lane is None else "│" for at, lane in enumerate(self.lanes)
         ).rstrip()
 
-    def _joint(self, place: int, ends: list[int], last: str, inner: str) -> str:
-        """Lanes that end in the lane `place`, which lies left of them."""
-        return self._across(place, dict.fromkeys(ends, inner) | {max(ends): last})
+    def _joint(self, index: int, ends: list[int], last: str, inner: str) -> str:
+        """Lanes that end in the lane `index`, which lies left of them."""
+        return self._across(index, dict.fromkeys(ends, inner) | {max(ends): last})
 
-    def _branching(self, place: int, opened: list[int], joined: list[int]) -> str:
-        """Lanes that begin in the lane `place`, and lanes that it leads to."""
+    def _branching(self, index: int, opened: list[int], joined: list[int]) -> str:
+        """Lanes that begin in the lane `index`, and lanes that it leads to."""
         marks: dict[int, str] = {}
         for at in opened:
-            marks[at] = "╮" if at > place else "╭"
+            marks[at] = "╮" if at > index else "╭"
         for at in joined:
-            marks[at] = "┤" if at > place else "├"
+            marks[at] = "┤" if at > index else "├"
         edge = max(marks), min(marks)
         for at in marks:
-            if at not in edge or (at == edge[1] > place and at != edge[0]) or (at == edge[0] < place and at != edge[1]):
+            if at not in edge or (at == edge[1] > index and at != edge[0]) or (at == edge[0] < index and at != edge[1]):
                 marks[at] = "┬" if at in opened else "┼"
-        return self._across(place, marks)
+        return self._across(index, marks)
 
-    def _across(self, place: int, marks: dict[int, str]) -> str:
-        """A row with a line from the lane `place` to the outermost of the marks."""
-        low, high = min(place, *marks), max(place, *marks)
-        stands = self.lanes[place] is not None
+    def _across(self, index: int, marks: dict[int, str]) -> str:
+        """A row with a line from the lane `index` to the outermost of the marks."""
+        low, high = min(index, *marks), max(index, *marks)
+        stands = self.lanes[index] is not None
         cells = []
         for at, lane in enumerate(self.lanes):
             across = low < at < high
-            if at == place:
+            if at == index:
                 cell = ("┼" if low < at < high else "├" if at == low else "┤") if stands else "╰"
             elif at in marks:
                 cell = marks[at]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.cli.versions.locations import Limit, Recursive, parse_ref_path, repository
 from millpond.cli.versions.output import entry_object, when
-from millpond.cli.versions.places import Limit, Recursive, parse_place, repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,16 +28,16 @@ _PAGE = 1_000
 
 @verb("fs ls", "millpond fs ls flights/main", "millpond fs ls flights/v1/2013/ -r --json")
 def listed(
-    place: Annotated[
+    location: Annotated[
         str, typer.Argument(metavar="REPO[/REF[/PREFIX]]", help="Where to look, such as flights/main/2013/.")
     ],
     recursive: Recursive = False,
     limit: Limit = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
     """List objects; what lies below a folder shows as the folder."""
-    where = parse_place(place, ref=False)
+    where = parse_ref_path(location, ref=False)
     with repository(pond, where.repository) as repo:
         ref = repo.ref(where.ref or repo.record.default_branch)
         rows = _listing(ref, where.path, "" if recursive else "/")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.graph import Graph
+from millpond.cli.versions.locations import opened, parse_ref_path, repository
 from millpond.cli.versions.output import commit_object, committed, headline, short
-from millpond.cli.versions.places import opened, parse_place, repository
 from millpond.errors import Invalid
 from millpond.times.instants import parse_instant
 
@@ -37,7 +37,7 @@ _NAMES_MAX = 10_000
     "millpond log flights/v1 --since 2013-02-08T00:00Z --json",
 )
 def log(
-    place: Annotated[
+    location: Annotated[
         str,
         typer.Argument(metavar="REPO[/REF[/PATH]]",
                        help="The ref to begin at; with a path, only commits that changed it, or what lies below it."),
@@ -55,13 +55,13 @@ def log(
     first_parent: Annotated[
         bool, typer.Option("--first-parent", help="Leave out what merges brought.")
     ] = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show commits, the newest first. A path that ends with / stands for all that lies below it."""
     from millpond.versions.graph.history import Window
 
-    where = parse_place(place, ref=False)
+    where = parse_ref_path(location, ref=False)
     if map_name is not None:
         bounded = bool(graph or since or first_parent or where.path)
         _map_log(pond, where.ref or "main", map_name, limit, bounded=bounded, as_json=json)
@@ -70,7 +70,7 @@ def log(
         raise Invalid(
             "a graph shows every commit",
             kind="graph_filter",
-            place=place,
+            place=location,
             hint="leave out --graph, or path and --since",
         )
     window = Window(first_parent, None if since is None else -(-parse_instant(since) // 1000))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import PondPlace
+from millpond.cli.options import PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions import transfers
+from millpond.cli.versions.locations import AnyLocation, Recursive, RefPath, parse_ref_path, repository
 from millpond.cli.versions.output import entry_object
-from millpond.cli.versions.places import AnyPlace, Place, Recursive, parse_place, repository
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ __all__ = ("copy", "move", "remove", "restore", "stat")
 
 
 @verb("fs stat", "millpond fs stat flights/main/2013/01.csv", "millpond fs stat flights/v1/a --json")
-def stat(place: AnyPlace, pond: PondPlace = "pond") -> console.Shown:
+def stat(location: AnyLocation, pond: PondLocation = "pond") -> console.Shown:
     """Show what is known of one object."""
     from millpond.versions.objects.uploads import physical_address
 
-    where = parse_place(place, path=None)
+    where = parse_ref_path(location, path=None)
     with repository(pond, where.repository) as repo:
         entry = transfers.stat_of(repo.ref(where.ref), where, f"'millpond fs ls {where}' lists it")
         facts = entry_object(entry) | {"address": physical_address(repo.record.namespace, entry.address)}
@@ -45,18 +45,18 @@ def stat(place: AnyPlace, pond: PondPlace = "pond") -> console.Shown:
     "millpond fs cp -r flights/main/2013/ flights/main/archive/2013/",
 )
 def copy(
-    source: AnyPlace,
+    source: AnyLocation,
     target: Annotated[
         str, typer.Argument(metavar="REPO/BRANCH/PATH", help="Where to; a path that ends with / is a folder.")
     ],
     recursive: Recursive = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:
     """Copy an object, or a folder, within a repository. The bytes are shared, whatever their size."""
     if "://" not in source and ("/" not in source or Path(source).exists()):
         raise Invalid("cp copies within a repository", kind="place_form", source=source, target=target,
                       hint="a file: 'millpond fs put FILE REPO/BRANCH/PATH'")  # fmt: skip
-    origin, goal = parse_place(source, path=True if recursive else None), parse_place(target)
+    origin, goal = parse_ref_path(source, path=True if recursive else None), parse_ref_path(target)
     if origin.repository != goal.repository:
         raise Invalid(
             "objects are copied within one repository", kind="place_repository", source=source, target=target,
@@ -76,7 +76,7 @@ def copy(
     )
 
 
-def _under(goal: Place, origin: Place) -> str:
+def _under(goal: RefPath, origin: RefPath) -> str:
     """The path of a target; one that is a folder gets the name of the source."""
     folder = goal.path.endswith("/") or not goal.path
     return goal.path + origin.path.rpartition("/")[2] if folder else goal.path
@@ -88,10 +88,10 @@ def move(
     target: Annotated[
         str, typer.Argument(metavar="REPO/BRANCH/PATH", help="Its new place; a path that ends with / is a folder.")
     ],
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:
     """Give an object of a branch another path, in one write. It is staged, and no bytes are copied."""
-    origin, goal = parse_place(source, path=None), parse_place(target)
+    origin, goal = parse_ref_path(source, path=None), parse_ref_path(target)
     if (origin.repository, origin.ref) != (goal.repository, goal.ref):
         raise Invalid("objects are moved on one branch", kind="place_repository", source=source, target=target,
                       hint="millpond fs cp, then millpond fs rm")  # fmt: skip
@@ -102,7 +102,7 @@ def move(
     return console.said({"source": str(origin), "target": str(goal)}, f"moved {origin} to {goal}; not committed yet")
 
 
-def _copy_folder(branch: BranchLike, origin: Place, goal: Place) -> int:
+def _copy_folder(branch: BranchLike, origin: RefPath, goal: RefPath) -> int:
     """Stage the entries of a folder under another one, all or none; how many."""
     start = _folder(origin.path)
     count = branch.staging.copy_prefix(start, _folder(goal.path), ref=origin.ref)
@@ -116,9 +116,9 @@ def _folder(path: str) -> str:
 
 
 @verb("fs rm", "millpond fs rm flights/main/2013/01.csv", "millpond fs rm -r flights/main/2013/")
-def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pond") -> console.Shown:
+def remove(location: AnyLocation, recursive: Recursive = False, pond: PondLocation = "pond") -> console.Shown:
     """Delete an object from a branch, or all that lies below a folder: one entry, however many there are."""
-    where = parse_place(place, path=True if recursive else None)
+    where = parse_ref_path(location, path=True if recursive else None)
     with repository(pond, where.repository) as repo:
         branch = repo.branch(where.ref)
         if recursive:
@@ -140,12 +140,12 @@ def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pon
     "fs restore", "millpond fs restore flights/main/2013/ --from v1", "millpond fs restore flights/main --from main~3"
 )
 def restore(
-    place: AnyPlace,
+    location: AnyLocation,
     ref: Annotated[str, typer.Option("--from", metavar="REF", help="The branch, tag or commit to take it from.")],
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:
     """Let what lies below a prefix be what it was at another ref. It is staged, and no bytes are copied."""
-    where = parse_place(place)
+    where = parse_ref_path(location)
     with repository(pond, where.repository) as repo:
         count = repo.branch(where.ref).staging.restore(where.path, ref)
     return console.said(
@@ -154,13 +154,13 @@ def restore(
     )
 
 
-def _absent(where: Place) -> Exception:
+def _absent(where: RefPath) -> Exception:
     from millpond.versions.staging.writes import entry_not_found
 
     return entry_not_found(where.path)
 
 
-def _nothing_below(where: Place, start: str) -> Exception:
+def _nothing_below(where: RefPath, start: str) -> Exception:
     return NotFound(
         "nothing lies below it", kind="entry_not_found", path=start or "/", ref=where.ref,
         hint=f"millpond fs ls {where.repository}/{where.ref}",

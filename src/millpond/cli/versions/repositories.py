@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.declared import commands
-from millpond.cli.options import Confirmed, Json, PondPlace, comma_list
+from millpond.cli.options import Confirmed, Json, PondLocation, comma_list
 from millpond.cli.terminal import console
 from millpond.cli.verbs import POND, verb
-from millpond.cli.versions.output import committed, iso, short, when
-from millpond.cli.versions.places import (
+from millpond.cli.versions.locations import (
     Metadata,
     NamePrefix,
     RepositoryName,
@@ -23,6 +22,7 @@ from millpond.cli.versions.places import (
     parse_repository,
     repository,
 )
+from millpond.cli.versions.output import committed, iso, short, when
 from millpond.errors import Invalid
 from millpond.maps.protocols import PondLike
 from millpond.times.durations import parse_duration
@@ -48,7 +48,7 @@ def create(
     ] = None,
     branch: Annotated[str, typer.Option("--branch", metavar="NAME", help="The default branch.")] = "main",
     meta: Metadata = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Make a repository with one branch and one commit, and the pond if it is not there yet.
 
@@ -86,7 +86,7 @@ def listed(pond: PondLike, prefix: NamePrefix = "") -> console.Shown:
 
 
 @verb("repo show", "millpond repo show flights", "millpond repo show flights --json")
-def show(name: RepositoryName, pond: PondPlace = "pond") -> console.Shown:
+def show(name: RepositoryName, pond: PondLocation = "pond") -> console.Shown:
     """Show a repository: its place, its branches and tags, its settings."""
     with repository(pond, parse_repository(name)) as repo:
         head = repo.ref(repo.record.default_branch).head()
@@ -151,7 +151,7 @@ def settings(
         bool | None, typer.Option("--read-only/--writable", help="Refuse every change, or take changes again.",
                                   show_default=False)
     ] = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Show the settings of a repository, or change those that are given. They hold at once, for everybody."""
     from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
@@ -216,7 +216,7 @@ def collect(
     grace: Annotated[
         str, typer.Option("--grace", metavar="AGE", help="What is younger stays: a minute at least.")
     ] = "1d",
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:
     """Collect garbage: delete objects that no active commit and nothing staged names, and ranges that nothing names."""
@@ -248,7 +248,7 @@ def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
 def delete(
     name: RepositoryName,
     yes: Confirmed = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> console.Shown:
     """Delete a repository: its branches, tags and commits. Its bytes stay in their place, which is never used again.

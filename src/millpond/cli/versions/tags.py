@@ -6,29 +6,29 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.options import PondPlace
+from millpond.cli.options import PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.output import commit_object, committed, headline, short
-from millpond.cli.versions.places import (
+from millpond.cli.versions.locations import (
     NamePrefix,
     RepositoryName,
     parse_pair,
-    parse_place,
+    parse_ref_path,
     parse_repository,
     repository,
 )
+from millpond.cli.versions.output import commit_object, committed, headline, short
 
 __all__ = ("create", "delete", "listed")
 
-TagPlace = Annotated[str, typer.Argument(metavar="REPO/TAG", help="The tag, such as flights/v1.")]
+TagLocation = Annotated[str, typer.Argument(metavar="REPO/TAG", help="The tag, such as flights/v1.")]
 
 
 @verb("tag list", "millpond tag list flights", "millpond tag list flights --json")
 def listed(
     name: RepositoryName,
     prefix: NamePrefix = "",
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:
     """List the tags of a repository."""
     from millpond.versions.paging import results_of
@@ -47,13 +47,13 @@ def listed(
 
 @verb("tag create", "millpond tag create flights/v1 main", "millpond tag create flights/v1 3f2a --json")
 def create(
-    place: TagPlace,
+    location: TagLocation,
     ref: Annotated[str, typer.Argument(metavar="REF", help="A branch, a tag or a commit of the repository.")],
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
 ) -> console.Shown:
     """Name the commit of a ref."""
-    name, tag, source = parse_pair(place, ref)
-    parse_place(place, path=False)
+    name, tag, source = parse_pair(location, ref)
+    parse_ref_path(location, path=False)
     with repository(pond, name) as repo:
         commit = repo.create_tag(tag, source)
     return console.said(
@@ -62,9 +62,9 @@ def create(
 
 
 @verb("tag delete", "millpond tag delete flights/v1", "millpond tag delete flights/v1 --json")
-def delete(place: TagPlace, pond: PondPlace = "pond") -> console.Shown:
+def delete(location: TagLocation, pond: PondLocation = "pond") -> console.Shown:
     """Delete a tag. Its commit stays."""
-    where = parse_place(place, path=False)
+    where = parse_ref_path(location, path=False)
     with repository(pond, where.repository) as repo:
         commit = repo.tag(where.ref)
         repo.delete_tag(where.ref)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace
+from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.cli.versions.locations import AnyLocation, Metadata, RefPath, items, parse_ref_path, repository
 from millpond.cli.versions.output import entry_object
-from millpond.cli.versions.places import AnyPlace, Metadata, Place, items, parse_place, repository
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -72,13 +72,13 @@ def put(
     content_type: ContentType = None,
     meta: Metadata = None,
     if_absent: Annotated[bool, typer.Option("--if-absent", help="Only where nothing is.")] = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Put a file, or a folder with all that lies below it, on a branch. It is staged: commit it when it is right."""
     from millpond.stores.objects.bringing import bring
 
-    where = parse_place(target)
+    where = parse_ref_path(target)
     plan, size = _plan(source, where, recursive=recursive)
     options: dict[str, Any] = {"metadata": items(meta), "if_absent": if_absent}
     with repository(pond, where.repository) as repo:
@@ -100,7 +100,7 @@ def put(
                     f"({console.human_bytes(entries[0].size)}); not committed yet")  # fmt: skip
 
 
-def _plan(source: Path, where: Place, *, recursive: bool) -> tuple[list[_Upload], int | None]:
+def _plan(source: Path, where: RefPath, *, recursive: bool) -> tuple[list[_Upload], int | None]:
     """The files and their paths, and how many bytes they are together."""
     if str(source) == "-":
         if not where.path or where.path.endswith("/"):
@@ -157,18 +157,18 @@ def _type(content_type: str | None, path: str) -> str:
     "millpond fs get -r flights/main/2013/ data/2013",
 )
 def get(
-    source: AnyPlace,
+    source: AnyLocation,
     target: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE|FOLDER|-]", help="Where to; - is standard output.", allow_dash=True,
                        show_default="this folder, under its own name"),
     ] = None,
     recursive: Recursive = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
     """Get an object, or all that lies below a folder, as files. A file that is there is replaced."""
-    where = parse_place(source, path=True if recursive else None, hint="or add -r, for all of it")
+    where = parse_ref_path(source, path=True if recursive else None, hint="or add -r, for all of it")
     if target is not None and str(target) == "-":
         cat(source, pond)
         return
@@ -191,7 +191,7 @@ def get(
         console.say(f"got {shown} ({console.human_bytes(size)}) to {target or 'this folder'}")
 
 
-def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
+def stat_of(ref: ReferenceLike, where: RefPath, hint: str) -> Entry:
     """The entry of a place; the path of a folder is said to be one.
 
     Raises: `NotFound`, `Invalid`.
@@ -205,7 +205,7 @@ def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
         raise
 
 
-def _get_folder(ref: ReferenceLike, where: Place, folder: Path, *, quiet: bool) -> tuple[int, int]:
+def _get_folder(ref: ReferenceLike, where: RefPath, folder: Path, *, quiet: bool) -> tuple[int, int]:
     """Fetch what lies below a folder; how many objects, and their bytes."""
     from millpond.stores.objects.bringing import bring
     from millpond.versions.paging import results_of
@@ -263,9 +263,9 @@ def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None
 
 
 @verb("fs cat", "millpond fs cat flights/main/2013/01.csv", "millpond fs cat flights/v1/README", json=False)
-def cat(source: AnyPlace, pond: PondPlace = "pond") -> None:
+def cat(source: AnyLocation, pond: PondLocation = "pond") -> None:
     """Write the bytes of an object to standard output."""
-    where = parse_place(source, path=None)
+    where = parse_ref_path(source, path=None)
     with repository(pond, where.repository) as repo:
         ref = repo.ref(where.ref)
         stat_of(ref, where, f"'millpond fs ls {where}' lists it")

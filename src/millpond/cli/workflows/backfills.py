@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, PondPlace, existing_pond
+from millpond.cli.options import Json, Master, PondLocation, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.pipelines import Which, declared_of, leaving
 from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, opened_here, server_beside
-from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
+from millpond.cli.workflows.spark_location import DeployMode, Shared, name_spark
 from millpond.client.location import FolderLocation, NodesLocation, parse_location
 from millpond.errors import Invalid
 from millpond.workflows.backfill import Backfill, NodeRuns, Runs, check_parameter, partitions
@@ -80,7 +80,7 @@ def backfill(
     ] = None,
     merge: Annotated[bool, typer.Option("--merge/--leave", help="Merge the branch when all is done.")] = True,
     which: Which = None,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     master: Master = None,
     deploy_mode: DeployMode = "client",
     shared: Shared = None,
@@ -114,12 +114,12 @@ def backfill(
 
 
 def _in_process(
-    file: str, which: str | None, place: str, of: Callable[[Runs, str, Sequence[str]], Backfill],
+    file: str, which: str | None, location: str, of: Callable[[Runs, str, Sequence[str]], Backfill],
     branch: str | None, *, merge: bool,
 ) -> tuple[Backfill, str]:  # fmt: skip
     program, declared = declared_of(file, which)
     plan = declared.plan
-    with _opened(place, branch) as (opened, runs), leaving():
+    with _opened(location, branch) as (opened, runs), leaving():
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.check(declared, own.inputs_of(own.partitions[0]))
         runs.define(declared, program)
@@ -127,18 +127,18 @@ def _in_process(
 
 
 @contextmanager
-def _opened(place: str, branch: str | None) -> Iterator[tuple[Any, RunsHere]]:
+def _opened(location: str, branch: str | None) -> Iterator[tuple[Any, RunsHere]]:
     """A pond, of a node only where its branch is wanted, and its runs whose steps this process carries out."""
-    if isinstance(parse_location(place), NodesLocation):
+    if isinstance(parse_location(location), NodesLocation):
         from millpond.cli.workflows.on_node import on_node
 
-        of_branch = nullcontext() if branch is None else existing_pond(place)
-        with of_branch as opened, on_node(place, _tell_failures) as on:
+        of_branch = nullcontext() if branch is None else existing_pond(location)
+        with of_branch as opened, on_node(location, _tell_failures) as on:
             yield opened, on
         return
     from millpond.pipelines.embedded import embedded
 
-    with opened_here(place) as opened, embedded(opened, place, _tell_failures) as runs:
+    with opened_here(location) as opened, embedded(opened, location, _tell_failures) as runs:
         yield opened, runs
 
 
@@ -168,7 +168,7 @@ def _tell_failures(line: str) -> None:
 
 
 def _on_node(
-    name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill], place: str,
+    name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill], location: str,
     branch: str | None, *, merge: bool,
 ) -> tuple[Backfill, str]:  # fmt: skip
     from millpond.cli.workflows.deployed import parameters_of
@@ -176,7 +176,7 @@ def _on_node(
     with ExitStack() as held:
         call = held.enter_context(connected(server, tenant))
         own = of(NodeRuns(call, name), name, parameters_of(call, name))
-        pond: Any = None if branch is None else held.enter_context(existing_pond(_url(place, branch)))
+        pond: Any = None if branch is None else held.enter_context(existing_pond(_url(location, branch)))
         return own, _on_branch(pond, branch, own, lambda: _until_done(own), merge=merge)
 
 
@@ -185,15 +185,15 @@ def _until_done(own: Backfill) -> None:
         threading.Event().wait(_LOOK_SECONDS)
 
 
-def _url(place: str, branch: str) -> str:
+def _url(location: str, branch: str) -> str:
     """The address of the pond whose branch it is.
 
     Raises: `Invalid` for a folder, such as the default, which need not be that of the node.
     """
-    if isinstance(parse_location(place), FolderLocation):
+    if isinstance(parse_location(location), FolderLocation):
         raise Invalid("the branch of runs on a node is one of its pond", kind="pipeline_place", branch=branch,
-                      pond=place, hint="name the node: --pond http://HOST:7433")  # fmt: skip
-    return place
+                      pond=location, hint="name the node: --pond http://HOST:7433")  # fmt: skip
+    return location
 
 
 def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:

@@ -70,11 +70,11 @@ def resume(
     return _switch(name, run, _served(pond, server), tenant, paused=False)
 
 
-def _served(place: str | None, server: str | None) -> str:
-    if place is not None and not isinstance(parse_location(place), NodesLocation):
-        raise Invalid("only a node begins runs by itself", kind="pipeline_place", pond=place,
+def _served(location: str | None, server: str | None) -> str:
+    if location is not None and not isinstance(parse_location(location), NodesLocation):
+        raise Invalid("only a node begins runs by itself", kind="pipeline_place", pond=location,
                       hint="name the node by its URL; without one it is millpond pipeline run --follow")  # fmt: skip
-    return server_beside(server, place)
+    return server_beside(server, location)
 
 
 def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool) -> console.Shown:

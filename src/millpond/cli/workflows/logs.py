@@ -61,8 +61,8 @@ def pipeline_logs(
     _show(run, _tasks(server, tenant, run, pond), step, json=json)
 
 
-def _tasks(server: str, tenant: str, run: str, place: str | None) -> list[Any]:
-    with opened_runs(server, tenant, place) as call:
+def _tasks(server: str, tenant: str, run: str, location: str | None) -> list[Any]:
+    with opened_runs(server, tenant, location) as call:
         run_of(call, run)
         return list(every_result(call, "ListTaskRuns", protocol.ListTaskRunsRequest(wf_run_id=engine.run_id(run))))
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, PondPlace, existing_pond
+from millpond.cli.options import Json, Master, PondLocation, existing_pond
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import ServerBeside, Tenant, connected, node_of, opened_here, server_beside
-from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
+from millpond.cli.workflows.spark_location import DeployMode, Shared, name_spark
 from millpond.client.location import NodesLocation, parse_location
 from millpond.errors import Denied, Invalid, Unavailable
 from millpond.json_forms import plain
@@ -94,7 +94,7 @@ def run(
     follow: Annotated[
         bool, typer.Option("--follow", help="Stay, and run it by its schedule, or when its data come.")
     ] = False,
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     master: Master = None,
     deploy_mode: DeployMode = "client",
     shared: Shared = None,
@@ -138,29 +138,29 @@ def leaving() -> Iterator[None]:
 
 
 @contextmanager
-def _runs_of(place: str) -> Iterator[RunsHere]:
-    if isinstance(parse_location(place), NodesLocation):
+def _runs_of(location: str) -> Iterator[RunsHere]:
+    if isinstance(parse_location(location), NodesLocation):
         from millpond.cli.workflows.on_node import on_node
 
-        with on_node(place, console.tell) as runs:
+        with on_node(location, console.tell) as runs:
             yield runs
         return
     from millpond.pipelines.embedded import embedded
 
-    with opened_here(place) as opened, embedded(opened, place, console.tell) as runs:
+    with opened_here(location) as opened, embedded(opened, location, console.tell) as runs:
         yield runs
 
 
-def _follow(place: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
+def _follow(location: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
     from millpond.pipelines.embedded import embedded
 
-    if isinstance(parse_location(place), NodesLocation):
+    if isinstance(parse_location(location), NodesLocation):
         raise Invalid("it is the node that follows what begins the runs of its pipelines", kind="pipeline_place",
-                      pond=place, hint="millpond pipeline deploy FILE --pond URL")  # fmt: skip
+                      pond=location, hint="millpond pipeline deploy FILE --pond URL")  # fmt: skip
     if parameters:
         raise Invalid("a run that begins by itself has the defaults of its parameters", kind="pipeline_value",
                       parameter=next(iter(parameters)), hint="leave it out, or run without --follow")  # fmt: skip
-    with opened_here(place) as opened, embedded(opened, place, console.tell) as runs, leaving():
+    with opened_here(location) as opened, embedded(opened, location, console.tell) as runs, leaving():
         runs.follow(declared, program)
 
 
@@ -219,7 +219,7 @@ def deploy(
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 
 
-def _check_pond(plan: Plan, place: str | None, call: Any = None) -> None:
+def _check_pond(plan: Plan, location: str | None, call: Any = None) -> None:
     """Refuse a plan that the pond of its workers, or else of the node that `call` reaches, makes fail; or tell that it
     was not looked at.
 
@@ -227,7 +227,7 @@ def _check_pond(plan: Plan, place: str | None, call: Any = None) -> None:
     """
     from millpond.pipelines.pond_check import check_pond
 
-    served = place or node_of(call)
+    served = location or node_of(call)
     if served is None:
         console.tell(f"{plan.name} was not held against the maps of a pond: --pond names that of its workers")
         return
@@ -235,7 +235,7 @@ def _check_pond(plan: Plan, place: str | None, call: Any = None) -> None:
         with existing_pond(served) as opened:
             check_pond(opened, plan)
     except (Denied, Unavailable) as error:
-        if place is not None and isinstance(error, Unavailable):
+        if location is not None and isinstance(error, Unavailable):
             raise
         console.tell(f"the maps of the pond were not looked at: {error}")
 

@@ -74,10 +74,10 @@ _NOT_SENT = ("failed to connect", "DNS resolution failed")
 """The beginnings of what gRPC says when a request had no connection to go over."""
 
 
-def server_beside(server: str | None, place: str | None) -> str:
+def server_beside(server: str | None, address: str | None) -> str:
     """The server that is named; else that of the node that a pond is on, else the one of this machine."""
-    on_node = place is not None and isinstance(parse_location(place), NodesLocation)
-    return server or (place if place and on_node else SERVER)
+    on_node = address is not None and isinstance(parse_location(address), NodesLocation)
+    return server or (address if address and on_node else SERVER)
 
 
 def host_and_port(server: str, settings: Settings) -> tuple[str, int]:
@@ -104,7 +104,7 @@ def _of_node(urls: str, settings: Settings) -> tuple[str, int]:
     return urlsplit(url).hostname or "localhost", status["grpc_port"]
 
 
-def worker_config(server: str, tenant: str, place: str) -> LHConfig:
+def worker_config(server: str, tenant: str, address: str) -> LHConfig:
     """The client's settings of a worker on the pond of a place, for which its environment is set.
 
     Raises: as `connected`.
@@ -119,7 +119,7 @@ def worker_config(server: str, tenant: str, place: str) -> LHConfig:
         call("Whoami", Empty())
     # The client takes its settings from the environment, before all others.
     os.environ.update({"LHC_API_HOST": host, "LHC_API_PORT": str(port), "LHC_TENANT_ID": tenant})
-    os.environ["MILLPOND_POND"] = place
+    os.environ["MILLPOND_POND"] = address
     logging.getLogger("LHConfig").setLevel(logging.ERROR)  # that there is no TLS is no news
     return LHConfig()
 
@@ -221,14 +221,14 @@ def plain_message(message: Any) -> Any:
 
 
 @contextmanager
-def opened_runs(server: str, tenant: str, place: str | None) -> Iterator[Any]:
+def opened_runs(server: str, tenant: str, address: str | None) -> Iterator[Any]:
     """As `connected`, for questions; with a place the pond there answers them, without a server.
 
     Raises: as `connected`; as `reading_pond`.
     """
-    location = None if place is None else parse_location(place)
+    location = None if address is None else parse_location(address)
     if location is None or isinstance(location, NodesLocation):
-        with connected(place or server, tenant) as call:
+        with connected(address or server, tenant) as call:
             yield call
         return
     from millpond.pipelines.engine import reading_pond
@@ -259,13 +259,13 @@ INSTALLATION = Reached(_OPTIONS[:1], lambda server: connected(server, "default")
 """The same, for what belongs to no tenant."""
 
 
-def opened_here(place: str) -> Pond:
+def opened_here(address: str) -> Pond:
     """The pond that this process works on: in a folder, or a bucket.
 
     Raises: `Invalid`, kind `pipeline_place`, for one on nodes; as `open`.
     """
-    location = parse_location(place)
+    location = parse_location(address)
     if isinstance(location, NodesLocation):
         raise Invalid("a pipeline runs in this process on the pond in a folder or a bucket", kind="pipeline_place",
-                      pond=place, hint="millpond pipeline deploy FILE; then the node does it")  # fmt: skip
+                      pond=address, hint="millpond pipeline deploy FILE; then the node does it")  # fmt: skip
     return location.open()

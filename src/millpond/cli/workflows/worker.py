@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, PondPlace
+from millpond.cli.options import Json, Master, PondLocation
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import ServerBeside, Tenant, server_beside, worker_config
-from millpond.cli.workflows.spark_place import DeployMode, Shared, name_spark
+from millpond.cli.workflows.spark_location import DeployMode, Shared, name_spark
 from millpond.errors import Invalid
 
 __all__ = ("worker",)
@@ -30,7 +30,7 @@ def worker(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module with the tasks, as one imports it.")],
     server: ServerBeside = None,
     tenant: Tenant = "default",
-    pond: PondPlace = "pond",
+    pond: PondLocation = "pond",
     master: Master = None,
     deploy_mode: DeployMode = "client",
     shared: Shared = None,

@@ -223,7 +223,7 @@ class SnapshotStore:
 
 def _copies(pond: Path) -> list[Path]:
     """Folders of files of snapshots; subsets before what they lie in."""
-    return [*pond.glob(f"*.*/{SUBSETS}/[!.]*"), *(place for place in pond.glob("[!.]*.*") if place.is_dir())]
+    return [*pond.glob(f"*.*/{SUBSETS}/[!.]*"), *(path for path in pond.glob("[!.]*.*") if path.is_dir())]
 
 
 def _read(form: JsonForm[T], file: Path) -> T | None:

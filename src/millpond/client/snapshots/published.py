@@ -18,20 +18,20 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import check_name
 from millpond.maps.snapshots.manifest import load_manifest
-from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, damage_of, read_head
+from millpond.maps.snapshots.published import PublishedLocation, copy_snapshot, damage_of, read_head
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges import FetchReport
 from millpond.settings import Settings, load_settings
 from millpond.stores.objects import ObjectStore
 from millpond.stores.objects.bucket import endpoint_set
 
-__all__ = ("fetch_published", "open_published", "published_place")
+__all__ = ("fetch_published", "open_published", "published_location")
 
 _LOG = logging.getLogger(__name__)
 _DAMAGED = "remove the object, if it is there, and push the map again: millpond snapshots push MAP --to PLACE"
 
 
-def published_place(settings: Settings) -> PublishedPlace:
+def published_location(settings: Settings) -> PublishedLocation:
     """The place that the settings name.
 
     Raises: `Invalid` when they name none.
@@ -41,7 +41,7 @@ def published_place(settings: Settings) -> PublishedPlace:
             "no place for published snapshots is set", kind="objects_unset", setting="objects",
             hint="set objects.place to s3://bucket/prefix in millpond.toml, or MILLPOND_OBJECTS_PLACE",
         )  # fmt: skip
-    return PublishedPlace(settings.objects.place)
+    return PublishedLocation(settings.objects.place)
 
 
 def open_published(
@@ -49,7 +49,7 @@ def open_published(
 ) -> Snapshot:  # fmt: skip
     """The published snapshot of a map, open; ranges that lie on this machine are not fetched again.
 
-    `where` is the setting `objects.place`, and `settings` have their groups: `client_cache="…"`.
+    `where` is the setting `objects.location`, and `settings` have their groups: `client_cache="…"`.
 
     Raises: `NotFound` when the map was not published there; `Denied`; `Unavailable` when the place cannot be reached
     and nothing was fetched before; `Corrupt`, naming the object that is damaged.
@@ -71,15 +71,15 @@ def fetch_published(name: str, settings: Settings, clock: Clock) -> tuple[Snapsh
 
     Raises: as `open_published`, also while an older copy is here.
     """
-    place = published_place(settings)
+    location = published_location(settings)
     name = check_name(name)
-    source = place.of(name)
+    source = location.of(name)
     store, pond = _store(settings)
     with store.usable(), store.alone(pond, name, settings.client.snapshot_fetch_timeout / 1000):
         head = read_head(source)
         if head is None:
             raise NotFound(
-                "the map was not published here", kind="published_not_found", map=name, where=place.where,
+                "the map was not published here", kind="published_not_found", map=name, where=location.where,
                 hint="publish it: millpond snapshots push",
             )  # fmt: skip
         snapshot, report = _bring(source, store, pond, head[0].manifest, settings, clock)
@@ -105,5 +105,5 @@ def _bring(
 
 def _store(settings: Settings) -> tuple[SnapshotStore, str]:
     """The machine's cache, and the name under which copies from this place lie there."""
-    place = f"{endpoint_set()} {settings.objects.place}".encode()
-    return SnapshotStore(settings.client.snapshots), f"published-{hashlib.blake2b(place, digest_size=8).hexdigest()}"
+    location = f"{endpoint_set()} {settings.objects.place}".encode()
+    return SnapshotStore(settings.client.snapshots), f"published-{hashlib.blake2b(location, digest_size=8).hexdigest()}"

@@ -19,10 +19,10 @@ from millpond.events.protocol import PAGE_BYTES
 from millpond.events.shared_jobs import (
     CLAIM,
     CLIENT_DAYS,
-    JOB_PLACE,
+    JOB_LOCATION,
     BegunOf,
     Claim,
-    JobPlace,
+    JobLocation,
     JobTables,
     Settled,
     queues_full,
@@ -100,10 +100,10 @@ class SpaceClaims:
             old = {client: claims[client] for client in new if claims[client] != drawn[client]}
             for client in stored_clients(partial(read_page, tx, bytes_max=PAGE_BYTES), stream.queue, old):
                 claims[client] = settled[client]
-            batch, places = expected if claims == drawn else begun_of(claims)
+            batch, locations = expected if claims == drawn else begun_of(claims)
             batches = [batch.check()] if batch.events else []
             if batches:
-                _note_jobs(tx, places)
+                _note_jobs(tx, locations)
             return Settled(settled, batches, [append(batch) for batch in batches])
 
         return self._append_within(change)
@@ -115,30 +115,30 @@ class SpaceJobs:
     def __init__(self, space: Space) -> None:
         self._space = space
 
-    def note(self, jobs: Mapping[str, JobPlace]) -> None:
+    def note(self, jobs: Mapping[str, JobLocation]) -> None:
         self._space.write(lambda tx: _note_jobs(tx, jobs))
 
-    def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+    def find(self, job_ids: Iterable[str]) -> dict[str, JobLocation]:
         ids = list(job_ids)
         with self._space.read() as tx:
             rows = tx.get_many([JOB.pack(job_id) for job_id in ids])
-        return {job_id: JOB_PLACE.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
+        return {job_id: JOB_LOCATION.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
         with self._space.read() as tx:
             keys = tx.keys(JOB_URI[_uri_parts(stream.queue, stream.job_set, uri)].range())
             return [str(JOB_URI.unpack(key)[-1]) for key in keys]
 
-    def delete(self, jobs: Mapping[str, JobPlace]) -> None:
+    def delete(self, jobs: Mapping[str, JobLocation]) -> None:
         if jobs:
             self._space.write(lambda tx: _delete_jobs(tx, jobs))
 
-    def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+    def collect(self, before: int, is_gone: Callable[[JobLocation], bool]) -> int:
         collected, keys = 0, JOB.range()
         while True:
             with self._space.read() as tx:
                 page = list(islice(tx.scan(keys), _COLLECTED_AT_ONCE))
-            jobs = {str(JOB.unpack(key)[0]): JOB_PLACE.decode(row) for key, row in page}
+            jobs = {str(JOB.unpack(key)[0]): JOB_LOCATION.decode(row) for key, row in page}
             gone = {job_id: job for job_id, job in jobs.items() if job.day < before and is_gone(job)}
             self.delete(gone)
             collected += len(gone)
@@ -147,19 +147,19 @@ class SpaceJobs:
             keys = behind(keys, page[-1][0])
 
 
-def _note_jobs(tx: Transaction, jobs: Mapping[str, JobPlace]) -> None:
-    rows = [(JOB.pack(job_id), JOB_PLACE.encode(job)) for job_id, job in jobs.items()]
+def _note_jobs(tx: Transaction, jobs: Mapping[str, JobLocation]) -> None:
+    rows = [(JOB.pack(job_id), JOB_LOCATION.encode(job)) for job_id, job in jobs.items()]
     put_rows(tx, rows + [(_uri_key(job, job_id), b"") for job_id, job in jobs.items() if job.uri])
 
 
-def _delete_jobs(tx: Transaction, jobs: Mapping[str, JobPlace]) -> None:
+def _delete_jobs(tx: Transaction, jobs: Mapping[str, JobLocation]) -> None:
     for job_id, job in jobs.items():
         tx.delete(JOB.pack(job_id))
         if job.uri:
             tx.delete(_uri_key(job, job_id))
 
 
-def _uri_key(job: JobPlace, job_id: str) -> bytes:
+def _uri_key(job: JobLocation, job_id: str) -> bytes:
     return JOB_URI.pack(*_uri_parts(job.queue, job.job_set, job.uri), job_id)
 
 

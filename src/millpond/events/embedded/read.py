@@ -7,7 +7,7 @@ from dataclasses import replace
 from millpond.events.codec import decode, read_header
 from millpond.events.embedded.rows import Head, keys_of, listed_segments
 from millpond.events.event import Event, Page
-from millpond.events.ids import restart_place
+from millpond.events.ids import restart_position
 from millpond.events.index import DaySegment, State, StreamIndex
 from millpond.events.names import StreamName
 from millpond.kernel.space import ReadTransaction
@@ -22,7 +22,7 @@ def read_page(tx: ReadTransaction, stream: StreamName, after: int, bytes_max: in
     if head is None or head.last_id == after:
         return Page([], after)
     if head.last_id < after:
-        return replace(read_page(tx, stream, restart_place(after, head.last_id), bytes_max), gap=True)
+        return replace(read_page(tx, stream, restart_position(after, head.last_id), bytes_max), gap=True)
     # Rows up to here may still be there: they are dropped in several writes.
     start = max(after, head.dropped_id)
     events: list[Event] = []

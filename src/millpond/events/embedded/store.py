@@ -48,7 +48,7 @@ class EmbeddedStore:
     ) -> None:  # fmt: skip
         """`now_ms`: the time of the place, for what is due; by default that of the clock."""
         self.space = space
-        self._clock, self._place_ms = clock, now_ms or clock.now_ms
+        self._clock, self._now_ms = clock, now_ms or clock.now_ms
         self._rules = rules or StreamRules()
         self._large = space if isinstance(space, LargeRows) else None
         if self._large is not None:
@@ -139,7 +139,7 @@ class EmbeddedStore:
         return self._opened().write(lambda tx: pull_back(tx, stream, latest))
 
     def now_ms(self) -> int:
-        return self._place_ms()
+        return self._now_ms()
 
     def switch(
         self, stream: StreamName, seen: Sequence[DaySegment], batches: Callable[[int], Iterable[bytes]]

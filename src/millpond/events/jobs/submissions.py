@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from millpond.events.days import day_of
 from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.job_ids import draw_job_id
-from millpond.events.shared_jobs import Begun, Claim, JobPlace, JobTables, Settled
+from millpond.events.shared_jobs import Begun, Claim, JobLocation, JobTables, Settled
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -73,8 +73,8 @@ class Submissions:
                 if claim is None or not claim.stored:
                     new.setdefault(job_id if claim is None else claim.job_id, job)
             events = [event for job_id, job in new.items() for event in job.events(job_id)]
-            places = {job_id: JobPlace(*stream, after, day, job.uri) for job_id, job in new.items()}
-            return Begun(EventBatch(stream, events), places)
+            locations = {job_id: JobLocation(*stream, after, day, job.uri) for job_id, job in new.items()}
+            return Begun(EventBatch(stream, events), locations)
 
         if clients:
             drawn = {client: Claim(job_id, stream.job_set, day, after) for client, job_id in clients.items()}
@@ -87,9 +87,9 @@ class Submissions:
             for job, job_id in zip(jobs, ids, strict=True)
         ]
 
-    def _begin(self, batch: EventBatch, places: Mapping[str, JobPlace]) -> Settled:
+    def _begin(self, batch: EventBatch, locations: Mapping[str, JobLocation]) -> Settled:
         """Store jobs that have no ids of clients."""
         if not batch.events:
             return Settled({})
-        self._tables.jobs.note(places)
+        self._tables.jobs.note(locations)
         return Settled({}, [batch], self._store.append([batch]))

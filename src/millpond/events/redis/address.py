@@ -1,4 +1,4 @@
-"""URLs of Redis: `redis://user@host:6379/0#place`, `rediss://…` with TLS, several hosts of a cluster with commas."""
+"""URLs of Redis: `redis://user@host:6379/0#name`, `rediss://…` with TLS, several hosts of a cluster with commas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Location:
     """
 
     shown: str
-    place: str
+    name: str
     seeds: tuple[Address, ...]
     options: Mapping[str, Any]
     replicas: int = 0
@@ -48,7 +48,7 @@ def parse_location(url: str, password: str | None = None) -> Location:
     Raises:
         Invalid: this is no URL of Redis.
     """
-    location, _, place = url.partition("#")
+    location, _, fragment = url.partition("#")
     try:
         netloc = re.split("[/?]", location.partition("://")[2], maxsplit=1)[0]
         user, _, hosts = netloc.rpartition("@")
@@ -63,7 +63,7 @@ def parse_location(url: str, password: str | None = None) -> Location:
         raise _no_url() from error
     if parts.scheme not in ("redis", "rediss") or replicas < 0 or not all(name.startswith("ssl_") for name in query):
         raise _no_url()
-    if not place:
+    if not fragment:
         raise Invalid(
             "the URL of Redis does not name the place of the pond's streams", kind="redis_url",
             hint="give each pond a name of its own, after a #: redis://host:6379/0#flights",
@@ -74,8 +74,8 @@ def parse_location(url: str, password: str | None = None) -> Location:
         options["password"] = password
     shown_user = user.partition(":")[0]
     waits = f"?replicas={replicas}" if replicas else ""
-    shown = f"{parts.scheme}://{shown_user + '@' if shown_user else ''}{hosts}{parts.path}{waits}#{place}"
-    return Location(shown, place, seeds, options, replicas)
+    shown = f"{parts.scheme}://{shown_user + '@' if shown_user else ''}{hosts}{parts.path}{waits}#{fragment}"
+    return Location(shown, fragment, seeds, options, replicas)
 
 
 def _seed(host: str) -> Address:

@@ -27,7 +27,7 @@ from millpond.events.event import TIME_MS_MAX, Appended, Columns, EventBatch, Ne
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
 from millpond.events.redis.connections import Argument
-from millpond.events.redis.keys import Place, StreamKeys
+from millpond.events.redis.keys import PondKeys, StreamKeys
 from millpond.events.redis.references import References
 from millpond.events.redis.scripts import APPEND
 from millpond.events.redis.servers import Servers
@@ -113,7 +113,7 @@ class _Share:
 
 
 def append_batches(
-    servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
+    servers: Servers, references: References, pond_keys: PondKeys, batches: Sequence[EventBatch], now_ms: int,
     rules: StreamRules,
 ) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`.
@@ -122,20 +122,20 @@ def append_batches(
     """
     too_few: list[Uncertain] = []
     if are_singles(batches):
-        outcomes = append_singles(servers, references, place, batches, now_ms, rules, too_few)
+        outcomes = append_singles(servers, references, pond_keys, batches, now_ms, rules, too_few)
     else:
-        outcomes = _append(servers, place, batches, Form(APPEND, now_ms, rules, too_few))
+        outcomes = _append(servers, pond_keys, batches, Form(APPEND, now_ms, rules, too_few))
     if too_few:
         raise too_few[0]
     return outcomes
 
 
-def _append(servers: Servers, place: Place, batches: Sequence[EventBatch], form: Form) -> list[Appended]:
+def _append(servers: Servers, pond_keys: PondKeys, batches: Sequence[EventBatch], form: Form) -> list[Appended]:
     outcomes: dict[int, Appended] = {}
     queues = {stream: deque(map(_Delivery, members)) for stream, members in _checked(batches).items()}
     while queues:
         for flight in _flights(queues):
-            shares = [_Share(place.keys_of(stream), members) for stream, members in flight]
+            shares = [_Share(pond_keys.keys_of(stream), members) for stream, members in flight]
             deliver(servers, shares, form, stored=len(outcomes))
             for share in shares:
                 _settle(queues[share.keys.stream], share, outcomes)
@@ -233,11 +233,11 @@ class _Joined:
             yield self.members[0][0], whole
             return
         start = 0
-        for place, count in self.members:
+        for pond_keys, count in self.members:
             repeated = min(max(whole.repeated - start, 0), count)
             new = count - repeated
             first = whole.first_id + max(start - whole.repeated, 0) if new else 0
-            yield place, Appended(new, repeated, first, first + new - 1 if new else whole.last_id)
+            yield pond_keys, Appended(new, repeated, first, first + new - 1 if new else whole.last_id)
             start += count
 
 
@@ -246,13 +246,13 @@ def joined(batches: Iterable[tuple[int, EventBatch]]) -> list[_Joined]:
     runs: list[list[tuple[int, EventBatch]]] = []
     size = events = 0
     before: EventBatch | None = None
-    for place, batch in batches:
+    for pond_keys, batch in batches:
         few, more = len(batch.events), _bytes_of(batch)
         size, events = size + more, events + few
         if before is not None and size <= JOINED_BYTES and events <= JOINED_EVENTS and _follows(before, batch):
-            runs[-1].append((place, batch))
+            runs[-1].append((pond_keys, batch))
         else:
-            runs.append([(place, batch)])
+            runs.append([(pond_keys, batch)])
             size, events = more, few
         before = batch
     return [_join(run) for run in runs]
@@ -274,7 +274,7 @@ def _follows(before: EventBatch, batch: EventBatch) -> bool:
 
 
 def _join(run: Sequence[tuple[int, EventBatch]]) -> _Joined:
-    members = [(place, len(batch.events)) for place, batch in run]
+    members = [(pond_keys, len(batch.events)) for pond_keys, batch in run]
     first = run[0][1]
     if len(run) == 1:
         return _Joined(first, members)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from millpond.errors import Corrupt
 from millpond.events.index import forget_day
 from millpond.events.protocol import Work
-from millpond.events.redis.keys import Place, due_member
+from millpond.events.redis.keys import PondKeys, due_member
 from millpond.events.redis.rows import NO_DAY, Head
 from millpond.events.redis.servers import Call, Servers
 from millpond.kernel.verify import Report, checked, problem
@@ -27,29 +27,29 @@ _ROWS = frozenset((b"index", b"raw", b"sources", b"batches"))
 _HEAD_CALLS, _ROW_CALLS = 6, 3
 
 
-def check_keys(servers: Servers, place: Place) -> Report:
+def check_keys(servers: Servers, pond_keys: PondKeys) -> Report:
     """Check every key of a place."""
     report = Report()
-    for page in servers.scan(place.pattern):
+    for page in servers.scan(pond_keys.pattern):
         named = [(key, *key.split(b":")[2:4]) for key in page]
         heads = [parts[2] for parts in named if parts[1] == b"head"]
         rows = [(parts[0], parts[2]) for parts in named if parts[1] in _ROWS]
-        report += _check_heads(servers, place, heads) + _check_rows(servers, place, rows)
+        report += _check_heads(servers, pond_keys, heads) + _check_rows(servers, pond_keys, rows)
     return report
 
 
-def _check_heads(servers: Servers, place: Place, names: Sequence[bytes]) -> Report:
+def _check_heads(servers: Servers, pond_keys: PondKeys, names: Sequence[bytes]) -> Report:
     """Compare heads with the registry and the list of streams."""
     calls: list[Call] = []
-    days_of = [_work_days(row) for row in _heads(servers, place, names)]
+    days_of = [_work_days(row) for row in _heads(servers, pond_keys, names)]
     for name, days in zip(names, days_of, strict=True):
-        shard = place.shard_of(name)
-        get = Call(shard, (b"GET", place.head(name)))
+        shard = pond_keys.shard_of(name)
+        get = Call(shard, (b"GET", pond_keys.head(name)))
         listed = [
-            Call(shard, (b"ZSCORE", place.due(work, shard), due_member(max(day, 0), name)))
+            Call(shard, (b"ZSCORE", pond_keys.due(work, shard), due_member(max(day, 0), name)))
             for work, day in zip(Work, days, strict=True)
         ]
-        calls += [get, *listed, Call(shard, (b"ZSCORE", place.names(shard), name)), get]
+        calls += [get, *listed, Call(shard, (b"ZSCORE", pond_keys.names(shard), name)), get]
     replies = servers.run(calls, repeat=True)
     report = Report()
     for at, (name, days) in enumerate(zip(names, days_of, strict=True)):
@@ -66,8 +66,8 @@ def _check_heads(servers: Servers, place: Place, names: Sequence[bytes]) -> Repo
     return report
 
 
-def _heads(servers: Servers, place: Place, names: Sequence[bytes]) -> list[bytes | None]:
-    return servers.run([Call(place.shard_of(name), (b"GET", place.head(name))) for name in names], repeat=True)
+def _heads(servers: Servers, pond_keys: PondKeys, names: Sequence[bytes]) -> list[bytes | None]:
+    return servers.run([Call(pond_keys.shard_of(name), (b"GET", pond_keys.head(name))) for name in names], repeat=True)
 
 
 def _work_days(row: bytes | None) -> tuple[int, int, int]:
@@ -82,12 +82,12 @@ def _work_days(row: bytes | None) -> tuple[int, int, int]:
     return head.compress_day, head.expire_day, forget_day(head.last_id, head.last_day) if empty else NO_DAY
 
 
-def _check_rows(servers: Servers, place: Place, rows: Sequence[tuple[bytes, bytes]]) -> Report:
+def _check_rows(servers: Servers, pond_keys: PondKeys, rows: Sequence[tuple[bytes, bytes]]) -> Report:
     """Find keys of streams that have no head; they are there while their head is looked for twice."""
     calls: list[Call] = []
     for key, name in rows:
-        shard = place.shard_of(name)
-        has_head = Call(shard, (b"EXISTS", place.head(name)))
+        shard = pond_keys.shard_of(name)
+        has_head = Call(shard, (b"EXISTS", pond_keys.head(name)))
         calls += [has_head, Call(shard, (b"EXISTS", key)), has_head]
     replies = servers.run(calls, repeat=True)
     report = checked("key", len(rows))

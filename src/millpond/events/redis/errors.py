@@ -25,20 +25,20 @@ def is_unmarked(error: Exception) -> bool:
     return "MILLPOND_LOST" in str(error)
 
 
-def translated(error: Exception, place: str) -> MillpondError:
+def translated(error: Exception, location: str) -> MillpondError:
     """The error to raise `from` Redis' own; the server did nothing of what was to be done."""
     reason = " ".join(str(error).split())
     if "MILLPOND_DAMAGED" in reason:
         hint = "restore the streams from a copy of Redis"
-        return Corrupt("a batch of events is missing in Redis", kind="events_damaged", hint=hint, place=place)
+        return Corrupt("a batch of events is missing in Redis", kind="events_damaged", hint=hint, place=location)
     if "MILLPOND_FORMAT" in reason:
         hint = "use the version of Millpond that wrote them"
-        return Invalid("another version of Millpond wrote the streams", kind="events_format", hint=hint, place=place)
+        return Invalid("another version of Millpond wrote the streams", kind="events_format", hint=hint, place=location)
     meaning = _meaning(error, reason)
     if meaning is None:
-        return Internal("Redis failed unexpectedly", kind="redis", place=place, reason=reason)
+        return Internal("Redis failed unexpectedly", kind="redis", place=location, reason=reason)
     message, kind, hint = meaning
-    return Unavailable(message, kind=kind, hint=hint, place=place, reason=reason)
+    return Unavailable(message, kind=kind, hint=hint, place=location, reason=reason)
 
 
 def _meaning(error: Exception, reason: str) -> tuple[str, str, str] | None:

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 
 from millpond.events import shared_jobs
 from millpond.events.days import DAY_MS
-from millpond.events.redis.keys import Place, escaped
+from millpond.events.redis.keys import PondKeys, escaped
 from millpond.events.redis.scripts import SWAP
 from millpond.events.redis.servers import Call, Servers, script_call
 from millpond.events.shared_jobs import (
     CLAIM,
     CLIENT_DAYS,
-    JOB_PLACE,
+    JOB_LOCATION,
     TURN_SECONDS,
     Claim,
-    JobPlace,
+    JobLocation,
     JobTables,
     queues_full,
 )
@@ -48,18 +48,18 @@ _COLLECTED_AT_ONCE = 1_000
 _CLAIM_MS = (CLIENT_DAYS + 1) * DAY_MS
 
 
-def redis_tables(servers: Servers, place: Place, store: StreamStore, clock: Clock) -> JobTables:
+def redis_tables(servers: Servers, pond_keys: PondKeys, store: StreamStore, clock: Clock) -> JobTables:
     """The rows of jobs in Redis, beside the streams of a store."""
-    jobs = RedisJobs(servers, place)
-    claims = TurnedClaims(RedisClaims(servers, place), jobs, store, clock)
-    return JobTables(RedisQueues(servers, place), claims, jobs)
+    jobs = RedisJobs(servers, pond_keys)
+    claims = TurnedClaims(RedisClaims(servers, pond_keys), jobs, store, clock)
+    return JobTables(RedisQueues(servers, pond_keys), claims, jobs)
 
 
 class RedisQueues:
     """Queues in one hash."""
 
-    def __init__(self, servers: Servers, place: Place) -> None:
-        self._servers, self._key = servers, f"{place.tags[_QUEUES_SHARD]}:queues".encode()
+    def __init__(self, servers: Servers, pond_keys: PondKeys) -> None:
+        self._servers, self._key = servers, f"{pond_keys.tags[_QUEUES_SHARD]}:queues".encode()
 
     def get(self, name: str) -> bytes | None:
         row: bytes | None = self._servers.run([self._call(b"HGET", name.encode())], repeat=True)[0]
@@ -89,8 +89,8 @@ class RedisQueues:
 class RedisClaims:
     """Claims, each a key of its own."""
 
-    def __init__(self, servers: Servers, place: Place) -> None:
-        self._servers, self._place = servers, place
+    def __init__(self, servers: Servers, pond_keys: PondKeys) -> None:
+        self._servers, self._keys = servers, pond_keys
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
         calls = [
@@ -127,37 +127,37 @@ class RedisClaims:
 
     def _call(self, command: bytes, queue: str, key: str, *arguments: Argument) -> Call:
         """A command about a key in the shard of a queue."""
-        shard = self._place.shard_of(escaped(queue).encode())
-        return Call(shard, (command, f"{self._place.tags[shard]}:{key}".encode(), *arguments))
+        shard = self._keys.shard_of(escaped(queue).encode())
+        return Call(shard, (command, f"{self._keys.tags[shard]}:{key}".encode(), *arguments))
 
 
 class RedisJobs:
     """Jobs, each a key of its own in the shard of its id."""
 
-    def __init__(self, servers: Servers, place: Place) -> None:
-        self._servers, self._place = servers, place
+    def __init__(self, servers: Servers, pond_keys: PondKeys) -> None:
+        self._servers, self._keys = servers, pond_keys
 
-    def note(self, jobs: Mapping[str, JobPlace]) -> None:
+    def note(self, jobs: Mapping[str, JobLocation]) -> None:
         days: dict[int, list[Argument]] = {}
         for job_id, job in jobs.items():
             days.setdefault(self._shard(job_id), []).extend((job.day, job_id.encode()))
         calls = [self._call(shard, b"ZADD", "jobs", *named) for shard, named in days.items()]
         for job_id, job in jobs.items():
-            calls.append(self._call(self._shard(job_id), b"SET", f"job:{job_id}", JOB_PLACE.encode(job)))
+            calls.append(self._call(self._shard(job_id), b"SET", f"job:{job_id}", JOB_LOCATION.encode(job)))
             if job.uri:
                 calls.append(self._of_uri(b"SADD", job.stream, job.uri, job_id.encode()))
         self._servers.run(calls, repeat=True)
 
-    def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+    def find(self, job_ids: Iterable[str]) -> dict[str, JobLocation]:
         ids = list(job_ids)
         rows = self._servers.run([self._call(self._shard(id_), b"GET", f"job:{id_}") for id_ in ids], repeat=True)
-        return {job_id: JOB_PLACE.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
+        return {job_id: JOB_LOCATION.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
         (ids,) = self._servers.run([self._of_uri(b"SMEMBERS", stream, uri)], repeat=True)
         return sorted(job_id.decode() for job_id in ids)
 
-    def delete(self, jobs: Mapping[str, JobPlace]) -> None:
+    def delete(self, jobs: Mapping[str, JobLocation]) -> None:
         shards: dict[int, list[Argument]] = {}
         for job_id in jobs:
             shards.setdefault(self._shard(job_id), []).append(job_id.encode())
@@ -168,10 +168,10 @@ class RedisJobs:
         self._servers.run(calls, repeat=True)
         self._servers.run([self._call(shard, b"ZREM", "jobs", *ids) for shard, ids in shards.items()], repeat=True)
 
-    def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
-        return sum(self._collect(shard, before, is_gone) for shard in range(len(self._place.tags)))
+    def collect(self, before: int, is_gone: Callable[[JobLocation], bool]) -> int:
+        return sum(self._collect(shard, before, is_gone) for shard in range(len(self._keys.tags)))
 
-    def _collect(self, shard: int, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+    def _collect(self, shard: int, before: int, is_gone: Callable[[JobLocation], bool]) -> int:
         collected, start = 0, 0
         while True:
             limit = (b"BYSCORE", b"LIMIT", start, _COLLECTED_AT_ONCE)
@@ -188,15 +188,15 @@ class RedisJobs:
             start += len(jobs) - len(gone)
 
     def _shard(self, job_id: str) -> int:
-        return self._place.shard_of(job_id.encode())
+        return self._keys.shard_of(job_id.encode())
 
     def _of_uri(self, command: bytes, stream: StreamName, uri: str, *arguments: Argument) -> Call:
         summed = hashlib.sha256(uri.encode()).hexdigest()
         key = f"uri:{escaped(stream.queue)}/{escaped(stream.job_set)}/{summed}"
-        return self._call(self._place.shard_of(escaped(stream.queue).encode()), command, key, *arguments)
+        return self._call(self._keys.shard_of(escaped(stream.queue).encode()), command, key, *arguments)
 
     def _call(self, shard: int, command: bytes, key: str, *arguments: Argument) -> Call:
-        return Call(shard, (command, f"{self._place.tags[shard]}:{key}".encode(), *arguments))
+        return Call(shard, (command, f"{self._keys.tags[shard]}:{key}".encode(), *arguments))
 
 
 _UNLESS_THERE = (b"NX", b"GET", b"PX")

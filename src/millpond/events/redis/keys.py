@@ -25,13 +25,13 @@ from millpond.errors import Invalid
 from millpond.events.names import StreamName
 from millpond.events.protocol import NoteKind, Work
 
-__all__ = ("SHARDS", "Place", "StreamKeys", "due_member", "escaped", "is_hashed", "parse_name")
+__all__ = ("SHARDS", "PondKeys", "StreamKeys", "due_member", "escaped", "is_hashed", "parse_name")
 
 SHARDS = 256
 """A part of the format: streams would not be found again if it changed."""
 PART_CHARS_MAX = 120
 _HASHED = "="
-_PLACE = re.compile("[A-Za-z0-9_.-]{1,63}")
+_NAME = re.compile("[A-Za-z0-9_.-]{1,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ class StreamKeys:
         return self.batches + b"%d" % last_day
 
 
-class Place:
+class PondKeys:
     """The name before all keys: several ponds share one Redis."""
 
     def __init__(self, name: str) -> None:
-        if not _PLACE.fullmatch(name):
+        if not _NAME.fullmatch(name):
             raise Invalid(
                 "the name of a place in Redis is not understood", kind="redis_url", name=shown(name),
                 hint="letters, digits, dots, dashes and underscores, at most 63, after the #",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from millpond.errors import Corrupt
 from millpond.events.codec import decode, read_header
 from millpond.events.event import Event, Page
-from millpond.events.ids import restart_place
+from millpond.events.ids import restart_position
 from millpond.events.redis.keys import StreamKeys
 from millpond.events.redis.rows import Head, Listed, id_bytes, parse_segment
 from millpond.events.redis.scripts import INDEX, READ
@@ -32,7 +32,7 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
     if head.last_id == after:
         return Page([], after)
     if head.last_id < after:
-        return replace(read_page(servers, keys, restart_place(after, head.last_id), bytes_max), gap=True)
+        return replace(read_page(servers, keys, restart_position(after, head.last_id), bytes_max), gap=True)
     cursor = max(after, head.dropped_id)
     events: list[Event] = []
     reference = b""

@@ -29,7 +29,7 @@ from millpond.events.protocol import Losses
 from millpond.events.redis.address import Address, Location
 from millpond.events.redis.connections import Argument, Connections, Line
 from millpond.events.redis.errors import is_passing, is_unmarked, translated
-from millpond.events.redis.keys import Place
+from millpond.events.redis.keys import PondKeys
 from millpond.events.redis.scripts import Script
 from millpond.kernel.steps import step
 
@@ -101,11 +101,11 @@ class _Attempt:
 class Servers:
     """The servers behind a URL, reached with the first call; safe to share between threads."""
 
-    def __init__(self, location: Location, place: Place, clock: Clock) -> None:
+    def __init__(self, location: Location, pond_keys: PondKeys, clock: Clock) -> None:
         self.location = location
-        self._place = place
+        self._keys = pond_keys
         self._clock = clock
-        self._slots = [key_slot(tag.encode()) for tag in place.tags]
+        self._slots = [key_slot(tag.encode()) for tag in pond_keys.tags]
         self._lock = threading.Lock()
         self._connections: dict[Address, Connections] = {}
         self._checked: set[Address] = set()
@@ -184,7 +184,7 @@ class Servers:
             if too_few is None:
                 raise lacked
             too_few.append(lacked)
-        return [replies[place] for place in range(len(calls))]
+        return [replies[position] for position in range(len(calls))]
 
     def scan(self, pattern: bytes) -> Iterator[list[bytes]]:
         """The keys of all servers that a pattern fits, page by page; a key may come twice.
@@ -271,11 +271,11 @@ class Servers:
         attempt = _Attempt()
         waits = [("WAIT", replicas, REPLICAS_MS)] if replicas else []
         groups: dict[Address, list[int]] = {}
-        for place in pending:
-            if (address := self._routes[calls[place].shard]) is None:
-                _later(attempt, [place], redis.exceptions.ClusterDownError("no server has the slot"))
+        for position in pending:
+            if (address := self._routes[calls[position].shard]) is None:
+                _later(attempt, [position], redis.exceptions.ClusterDownError("no server has the slot"))
             else:
-                groups.setdefault(address, []).append(place)
+                groups.setdefault(address, []).append(position)
         sent = [
             (address, free, line, members) for address, members in groups.items()
             if (line := self._send(free := self._connections_to(address), calls, members, attempt, waits)) is not None
@@ -301,7 +301,7 @@ class Servers:
             _later(attempt, members, error)
             return None
         try:
-            line.send(chain((calls[place].made() for place in members), waits))
+            line.send(chain((calls[position].made() for position in members), waits))
         except _NETWORK as error:
             line.close()
             attempt.lost = error
@@ -314,21 +314,21 @@ class Servers:
         replies: dict[int, Any], replicas: int,
     ) -> None:  # fmt: skip
         unknown: dict[bytes, Script] = {}
-        for at, place in enumerate(members):
+        for at, position in enumerate(members):
             try:
-                replies[place] = calls[place].parsed(line.receive())
+                replies[position] = calls[position].parsed(line.receive())
             except redis.exceptions.NoScriptError:
-                script = calls[place].script
+                script = calls[position].script
                 assert script is not None
                 unknown[script.sha] = script
-                attempt.again.append(place)
+                attempt.again.append(position)
             except redis.exceptions.MovedError as error:
-                attempt.again.append(place)
+                attempt.again.append(position)
                 attempt.moved, attempt.reason = True, error
             except redis.exceptions.AskError as error:
-                self._ask(Address(error.host, error.port), calls, place, attempt, replies)
+                self._ask(Address(error.host, error.port), calls, position, attempt, replies)
             except redis.exceptions.ResponseError as error:
-                _refused(attempt, place, error)
+                _refused(attempt, position, error)
             except _NETWORK as error:
                 if not is_passing(error):
                     attempt.lost = error
@@ -337,7 +337,7 @@ class Servers:
         if replicas:
             try:
                 lacking = replicas - int(line.receive())
-                if any(place in replies for place in members):  # else nothing was made that they could have
+                if any(position in replies for position in members):  # else nothing was made that they could have
                     attempt.lacking = max(attempt.lacking, lacking)
             except _NETWORK as error:
                 attempt.lost = error
@@ -351,27 +351,27 @@ class Servers:
                 return  # the call fails too, when it is made again
 
     def _ask(
-        self, address: Address, calls: Sequence[Call], place: int, attempt: _Attempt, replies: dict[int, Any]
+        self, address: Address, calls: Sequence[Call], position: int, attempt: _Attempt, replies: dict[int, Any]
     ) -> None:
         """Make a call at the server that a slot is being moved to."""
-        call = calls[place]
+        call = calls[position]
         free = self._connections_to(address)
         try:
             line = free.take()
         except _NETWORK as error:
-            _later(attempt, [place], error)
+            _later(attempt, [position], error)
             return
         try:
             if call.script is not None:
                 line.call("SCRIPT", "LOAD", call.script.source)
             line.send([("ASKING",), call.made()])
             line.receive()
-            replies[place] = call.parsed(line.receive())
+            replies[position] = call.parsed(line.receive())
         except redis.exceptions.ResponseError as error:
-            _refused(attempt, place, error)
+            _refused(attempt, position, error)
         except _NETWORK as error:
             attempt.lost = error
-            _later(attempt, [place], error)
+            _later(attempt, [position], error)
         finally:
             free.give_back(line)
 
@@ -472,16 +472,16 @@ class Servers:
             raise Closed("the streams are closed", kind="events_closed")
 
 
-def _refused(attempt: _Attempt, place: int, error: redis.exceptions.ResponseError) -> None:
+def _refused(attempt: _Attempt, position: int, error: redis.exceptions.ResponseError) -> None:
     if is_passing(error) or isinstance(error, redis.exceptions.AskError):
-        _later(attempt, [place], error)
+        _later(attempt, [position], error)
     elif is_unmarked(error):
-        attempt.again.append(place)
+        attempt.again.append(position)
         attempt.unmarked = True
     else:
         attempt.failed = error
 
 
-def _later(attempt: _Attempt, places: Sequence[int], reason: Exception) -> None:
-    attempt.again.extend(places)
+def _later(attempt: _Attempt, positions: Sequence[int], reason: Exception) -> None:
+    attempt.again.extend(positions)
     attempt.waits, attempt.reason = True, reason

@@ -11,7 +11,7 @@ from millpond.events.days import day_of
 from millpond.events.event import Appended, EventBatch
 from millpond.events.protocol import StreamRules
 from millpond.events.redis.connections import Argument
-from millpond.events.redis.keys import Place, StreamKeys
+from millpond.events.redis.keys import PondKeys, StreamKeys
 from millpond.events.redis.references import References
 from millpond.events.redis.scripts import APPEND, APPEND_SINGLES
 from millpond.events.redis.servers import Servers, script_call
@@ -57,12 +57,12 @@ def are_singles(batches: Sequence[EventBatch]) -> bool:
 
 
 def append_singles(
-    servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
+    servers: Servers, references: References, pond_keys: PondKeys, batches: Sequence[EventBatch], now_ms: int,
     rules: StreamRules, too_few: list[Uncertain],
 ) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`; `too_few` as in `Form`."""
     deflates = len(batches) <= DEFLATED_STREAMS_MAX
-    singles = [_Single(batch, place.keys_of(batch.stream), references, deflates) for batch in batches]
+    singles = [_Single(batch, pond_keys.keys_of(batch.stream), references, deflates) for batch in batches]
     if len(singles) == 1 and (alone := _append_alone(servers, references, singles[0], now_ms, rules, too_few)):
         return [alone]
     few = Form(APPEND_SINGLES, now_ms, rules, too_few, _joined, reads_marks=False, answer_bytes=_ANSWER_BYTES)

@@ -24,7 +24,7 @@ from millpond.clock import Clock
 from millpond.errors import Closed, MillpondError
 from millpond.events.names import StreamName
 from millpond.events.redis.address import Address
-from millpond.events.redis.keys import Place, StreamKeys
+from millpond.events.redis.keys import PondKeys, StreamKeys
 from millpond.events.redis.rows import Head
 from millpond.events.redis.servers import Call, Servers
 from millpond.kernel.worker import begin_thread
@@ -61,9 +61,9 @@ class _Listener:
 class Followers:
     """The followers of a process, which share one connection to each server."""
 
-    def __init__(self, servers: Servers, place: Place, clock: Clock) -> None:
+    def __init__(self, servers: Servers, pond_keys: PondKeys, clock: Clock) -> None:
         self._servers = servers
-        self._place = place
+        self._keys = pond_keys
         self._clock = clock
         self._news = threading.Condition()
         self._followed: dict[bytes, _Followed] = {}
@@ -73,7 +73,7 @@ class Followers:
     def follow(
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool]
     ) -> set[StreamName]:
-        followed = {stream: self._entered(self._place.keys_of(stream)) for stream in cursors}
+        followed = {stream: self._entered(self._keys.keys_of(stream)) for stream in cursors}
         try:
             if streams := {stream for stream, after in cursors.items() if followed[stream].last_id > after}:
                 return streams

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Addresses", "Groups", "GroupsOf", "Looked", "crossed", "plain_keys")
 
-_PLACE = " place"
+_POSITION = " place"
 """No map has a column of that name."""
 
 
@@ -68,9 +68,9 @@ class Addresses:
     def __len__(self) -> int:
         return len(self.times)
 
-    def take(self, places: I64) -> Addresses:
+    def take(self, positions: I64) -> Addresses:
         """Those at these places."""
-        return Addresses(self.keys.take(pa.array(places)), self.times[places])
+        return Addresses(self.keys.take(pa.array(positions)), self.times[positions])
 
     def shown(self, definition: MapDefinition) -> Addresses:
         """The buckets that the map shows in their place, each once: those of late rows may be rolled up."""
@@ -173,9 +173,9 @@ class GroupsOf:
         schema, shown = askable_schema(self._definition), {name: looked.column(name) for name in condition.columns}
         batch = pa.RecordBatch.from_arrays(
             [*shown.values(), pa.array(np.arange(len(addresses)))],
-            schema=pa.schema([*map(schema.field, shown), pa.field(_PLACE, pa.int64())]),
+            schema=pa.schema([*map(schema.field, shown), pa.field(_POSITION, pa.int64())]),
         )
-        mask[filtered(batch.take(looked.there), condition).column(_PLACE).to_numpy()] = True
+        mask[filtered(batch.take(looked.there), condition).column(_POSITION).to_numpy()] = True
         return mask
 
     def looked(self, addresses: Addresses) -> Looked | None:
@@ -247,9 +247,9 @@ def _firsts(keys: pa.Array, line: list[I64], holds: list[Mask], buckets: int) ->
     for at in range(buckets, 2 * buckets):
         on = np.flatnonzero(np.logical_and.reduce(holds[at - buckets + 1 : at + 1]))
         pieces.append((on, line[at][on], line[at + 1][on], holds[at - buckets][on], holds[at + 1][on]))
-    place, time, following, left, right = (np.concatenate(column) for column in zip(*pieces, strict=True))
-    order = np.lexsort((time, numbers[place]))
-    number, time = numbers[place][order], time[order]
+    position, time, following, left, right = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    order = np.lexsort((time, numbers[position]))
+    number, time = numbers[position][order], time[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (number[1:] != number[:-1]) | (time[1:] != time[:-1])  # two addresses may let one be on
     order, number, time = order[first], number[first], time[first]
@@ -258,4 +258,4 @@ def _firsts(keys: pa.Array, line: list[I64], holds: list[Mask], buckets: int) ->
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(order))[: len(starts)] - 1
     starts = starts[~(left[order][starts] | right[order][ends])]
-    return Addresses(keys.take(pa.array(place[order][starts])), time[starts])
+    return Addresses(keys.take(pa.array(position[order][starts])), time[starts])

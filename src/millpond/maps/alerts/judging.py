@@ -165,10 +165,10 @@ class Touched:
         """The rows of the groups within the limits of one rule or another; None: there are none."""
         if self.values is None or not all(limits):
             return self.rows()
-        places = np.flatnonzero(np.logical_or.reduce([within(those, self.values) for those in limits]))
-        if len(places) > MOST * len(self.values):
+        positions = np.flatnonzero(np.logical_or.reduce([within(those, self.values) for those in limits]))
+        if len(positions) > MOST * len(self.values):
             return self.rows()
-        return self.rows().take(pa.array(places)) if len(places) else None
+        return self.rows().take(pa.array(positions)) if len(positions) else None
 
 
 def _touched(
@@ -195,8 +195,8 @@ def _rows_brought(definition: MapDefinition, groups: pa.RecordBatch, within: Gro
 def _shown(rule: AlertRule, old: Groups, new: Groups, made: Addresses) -> Iterator[Crossing]:
     if not len(made):
         return
-    places = zip(made.keys.to_pylist(), made.times.tolist(), old.values(made), new.values(made), strict=True)
-    for key, time, before, after in places:
+    positions = zip(made.keys.to_pylist(), made.times.tolist(), old.values(made), new.values(made), strict=True)
+    for key, time, before, after in positions:
         yield Crossing(
             rule=rule.name, when=rule.when, key=key.decode(), before=plain_values(before), after=plain_values(after),
             bucket=instant_text(time),

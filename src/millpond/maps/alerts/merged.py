@@ -135,8 +135,8 @@ class _ShardGroups:
         numbers = pc.index_in(address_bytes(self._definition, addresses).to_arrow(), self._addresses)
         own = np.flatnonzero(numbers.is_valid())
         others = np.flatnonzero(numbers.is_null())
-        places, rows = self._stored(addresses.take(pa.array(others)))
-        return np.append(own, others[places]), pa.concat_batches([self._rows.take(numbers.drop_null()), rows])
+        positions, rows = self._stored(addresses.take(pa.array(others)))
+        return np.append(own, others[positions]), pa.concat_batches([self._rows.take(numbers.drop_null()), rows])
 
     def _stored(self, addresses: pa.RecordBatch) -> tuple[I64, pa.RecordBatch]:
         tx, store = self._view.tx, self._view.store
@@ -144,8 +144,8 @@ class _ShardGroups:
         if tx is not None and addresses.num_rows:
             assert isinstance(store, BucketStore), "it is an aggregate"
             held = values_at(store, tx, addresses)
-        places = np.flatnonzero([value is not None for value in held])
-        return places, held_rows(self._definition, held, addresses)
+        positions = np.flatnonzero([value is not None for value in held])
+        return positions, held_rows(self._definition, held, addresses)
 
     def _at(self, addresses: Addresses) -> tuple[I64, pa.RecordBatch]:
         """The rows at addresses; of several rules, those before looked the same up."""
@@ -160,14 +160,14 @@ class _ShardGroups:
 
     def holds(self, condition: Predicate, addresses: Addresses) -> npt.NDArray[np.bool_]:
         mask = np.zeros(len(addresses), np.bool_)
-        places, rows = self._at(addresses)
-        mask[places[taken_rows(self._definition, condition, rows)]] = True
+        positions, rows = self._at(addresses)
+        mask[positions[taken_rows(self._definition, condition, rows)]] = True
         return mask
 
     def values(self, addresses: Addresses) -> list[dict[str, Any] | None]:
-        places, rows = self._at(addresses)
+        positions, rows = self._at(addresses)
         names = [field.name for field in value_arrow(self._definition.shown) if not pa.types.is_binary(field.type)]
         values: list[dict[str, Any] | None] = [None] * len(addresses)
-        for place, row in zip(places.tolist(), present(self._definition, rows, names).to_pylist(), strict=True):
-            values[place] = row
+        for position, row in zip(positions.tolist(), present(self._definition, rows, names).to_pylist(), strict=True):
+            values[position] = row
         return values

@@ -62,12 +62,12 @@ def try_buckets(objects: Objects, manifest: SnapshotManifest, rule: AlertRule, s
             continue
         follows = _neighbours(rows, times, ends)
         made = _runs(taken_rows(definition, condition, rows), follows) == rule.buckets
-        first, places = int(times[recent].min()), np.flatnonzero(made & recent)
+        first, positions = int(times[recent].min()), np.flatnonzero(made & recent)
         trial.first_ms = first if trial.first_ms is None else min(first, trial.first_ms)
         trial.buckets += int(recent.sum())
         room = CROSSINGS_MAX - len(trial.crossings)
-        trial.omitted += max(len(places) - room, 0)
-        trial.crossings += _shown(definition, rule, rows.take(pa.array(places[:room])))
+        trial.omitted += max(len(positions) - room, 0)
+        trial.crossings += _shown(definition, rule, rows.take(pa.array(positions[:room])))
     trial.crossings.sort(key=lambda made: made[0])
     return trial
 
@@ -97,10 +97,10 @@ def _neighbours(rows: pa.RecordBatch, times: I64, ends: I64) -> npt.NDArray[np.b
 
 def _runs(holds: npt.NDArray[np.bool_], follows: npt.NDArray[np.bool_]) -> I64:
     """For each row, in how many buckets, one after another up to its own, the condition holds."""
-    place = np.arange(len(holds))
+    position = np.arange(len(holds))
     begins = holds.copy()
     begins[1:] &= ~(holds[:-1] & follows[1:])
-    return np.where(holds, place - np.maximum.accumulate(np.where(begins, place, 0)) + 1, 0)
+    return np.where(holds, position - np.maximum.accumulate(np.where(begins, position, 0)) + 1, 0)
 
 
 def _shown(definition: MapDefinition, rule: AlertRule, rows: pa.RecordBatch) -> Iterator[tuple[int, Crossing]]:

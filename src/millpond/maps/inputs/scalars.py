@@ -60,17 +60,17 @@ class Converted:
         """One column of `count` rows that were converted part by part: each has its rows; together they have all."""
         converted: list[pa.Array[Any]] = []
         faults: list[tuple[Mask, str]] = []
-        places = np.empty(count, np.int64)
+        positions = np.empty(count, np.int64)
         done = 0
         for rows, part in parts:
             for mask, problem in part.faults:
                 spread = no_rows(count)
                 spread[rows[mask]] = True
                 faults.append((spread, problem))
-            places[rows] = done + np.arange(len(rows))
+            positions[rows] = done + np.arange(len(rows))
             done += len(rows)
             converted.append(part.values)
-        return Converted(pa.concat_arrays(converted).take(pa.array(places)), tuple(faults))
+        return Converted(pa.concat_arrays(converted).take(pa.array(positions)), tuple(faults))
 
 
 Convert: TypeAlias = "Callable[[pa.Array[Any]], Converted]"

@@ -45,9 +45,9 @@ class Spans:
     times: tuple[I64, ...]
     there: Mask
 
-    def of(self, aggregation: Aggregation, places: I64 | None = None) -> tuple[I64, I64]:
+    def of(self, aggregation: Aggregation, positions: I64 | None = None) -> tuple[I64, I64]:
         """The spans of some questions in a state; of one length, which is 1 where one is that of all."""
-        times = [column if places is None or len(column) == 1 else column[places] for column in self.times]
+        times = [column if positions is None or len(column) == 1 else column[positions] for column in self.times]
         since, until = self.between(aggregation, *times)
         if len(since) != len(until):
             since, until = map(np.ascontiguousarray, np.broadcast_arrays(since, until))

@@ -34,18 +34,18 @@ Columns = dict[str, pa.Array]
 
 def with_sums(difference: Difference, ours: AddressRows) -> Difference:
     """A difference in which what both sides changed is one of ours, to the sum of both, where that is exact."""
-    definition, places = ours.definition, ours.places(difference.addresses)
+    definition, positions = ours.definition, ours.positions(difference.addresses)
     if definition.aggregation is None:
         return difference
-    both = ~same_rows(ours, places, difference.old, difference.old_places)
-    both &= (places >= 0) | (difference.new_places >= 0)
+    both = ~same_rows(ours, positions, difference.old, difference.old_positions)
+    both &= (positions >= 0) | (difference.new_positions >= 0)
     at = np.flatnonzero(both)
     if not len(at):
         return difference
     sides = [
         _values(rows, held[at])
         for rows, held in (
-            (difference.old, difference.old_places), (ours, places), (difference.new, difference.new_places),
+            (difference.old, difference.old_positions), (ours, positions), (difference.new, difference.new_positions),
         )
     ]  # fmt: skip
     exact = np.ones(len(at), np.bool_)
@@ -58,32 +58,33 @@ def with_sums(difference: Difference, ours: AddressRows) -> Difference:
         return difference
     kind = ours.rows.schema.field("value").type
     values = pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind))
-    return _replaced(difference, ours, places, at[exact], values.filter(pa.array(exact)))
+    return _replaced(difference, ours, positions, at[exact], values.filter(pa.array(exact)))
 
 
-def _values(rows: AddressRows, places: npt.NDArray[np.int64]) -> pa.StructArray:
+def _values(rows: AddressRows, positions: npt.NDArray[np.int64]) -> pa.StructArray:
     """The fields of the rows at these places, null where there is none."""
-    values = rows.rows.column("value").take(pa.array(places, mask=places < 0))
+    values = rows.rows.column("value").take(pa.array(positions, mask=positions < 0))
     return pa.StructArray.from_arrays(values.flatten(), fields=list(values.type))
 
 
 def _replaced(
-    difference: Difference, ours: AddressRows, places: npt.NDArray[np.int64], at: npt.NDArray[np.int64],
+    difference: Difference, ours: AddressRows, positions: npt.NDArray[np.int64], at: npt.NDArray[np.int64],
     values: pa.StructArray,
 ) -> Difference:  # fmt: skip
     """The difference with the sums as theirs at some addresses, and our rows as their base."""
     definition, old, new = ours.definition, difference.old, difference.new
     addresses = replace(difference, addresses=difference.addresses.take(pa.array(at)),
-                        old_places=difference.old_places[at], new_places=difference.new_places[at])  # fmt: skip
+                        old_positions=difference.old_positions[at],
+                        new_positions=difference.new_positions[at])  # fmt: skip
     columns = [*addresses.address_rows().columns, values]
     sums = pa.RecordBatch.from_arrays(columns, schema=ours.rows.schema)
-    old_places, new_places = difference.old_places.copy(), difference.new_places.copy()
-    new_places[at] = new.rows.num_rows + np.arange(len(at))
-    here = places[at] >= 0
-    old_places[at] = np.where(here, old.rows.num_rows + np.cumsum(here) - 1, -1)
-    mine = ours.rows.take(pa.array(places[at][here]))
+    old_positions, new_positions = difference.old_positions.copy(), difference.new_positions.copy()
+    new_positions[at] = new.rows.num_rows + np.arange(len(at))
+    here = positions[at] >= 0
+    old_positions[at] = np.where(here, old.rows.num_rows + np.cumsum(here) - 1, -1)
+    mine = ours.rows.take(pa.array(positions[at][here]))
     before, after = AddressRows.of(definition, [old.rows, mine]), AddressRows.of(definition, [new.rows, sums])
-    return Difference(difference.addresses, before, after, old_places, new_places)
+    return Difference(difference.addresses, before, after, old_positions, new_positions)
 
 
 def _merged(field: Field, base: Columns, ours: Columns, theirs: Columns) -> tuple[Mask, Columns]:

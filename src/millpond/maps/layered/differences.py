@@ -77,31 +77,33 @@ class AddressRows:
             values = encode_values(rows.column("value"), definition.value).to_arrow().cast(pa.large_binary())
         return cls(definition, rows, address_bytes(definition, rows).to_arrow().cast(pa.large_binary()), values)
 
-    def places(self, addresses: pa.Array) -> I64:
+    def positions(self, addresses: pa.Array) -> I64:
         """The place of the row of each address, -1 where there is none. No two addresses are alike."""
         if addresses.equals(self.addresses):  # values alone changed: nothing has to be looked for
             return np.arange(len(addresses))
         if len(addresses) >= len(self.addresses):
-            return _places(addresses, self.addresses)
-        in_few, places = _places(self.addresses, addresses), np.full(len(addresses), -1, np.int64)
+            return _positions(addresses, self.addresses)
+        in_few, positions = _positions(self.addresses, addresses), np.full(len(addresses), -1, np.int64)
         (rows,) = np.nonzero(in_few >= 0)
-        places[in_few[rows]] = rows
-        return places
+        positions[in_few[rows]] = rows
+        return positions
 
 
-def _places(addresses: pa.Array, among: pa.Array) -> I64:
+def _positions(addresses: pa.Array, among: pa.Array) -> I64:
     """The place of each address; what is few should be searched, for it is hashed."""
-    places: I64 = pc.index_in(addresses, among).fill_null(-1).to_numpy().astype(np.int64)
-    return places
+    positions: I64 = pc.index_in(addresses, among).fill_null(-1).to_numpy().astype(np.int64)
+    return positions
 
 
-def same_rows(left: AddressRows, left_places: I64, right: AddressRows, right_places: I64) -> Mask:
+def same_rows(left: AddressRows, left_positions: I64, right: AddressRows, right_positions: I64) -> Mask:
     """True where both places hold equal values, or no row is at either."""
-    both = (left_places >= 0) & (right_places >= 0)
-    same: Mask = (left_places < 0) & (right_places < 0)
+    both = (left_positions >= 0) & (right_positions >= 0)
+    same: Mask = (left_positions < 0) & (right_positions < 0)
     if left.values is None or right.values is None:
         return same | both
-    equal = pc.equal(left.values.take(pa.array(left_places[both])), right.values.take(pa.array(right_places[both])))
+    equal = pc.equal(
+        left.values.take(pa.array(left_positions[both])), right.values.take(pa.array(right_positions[both]))
+    )
     same[both] = equal.to_numpy(zero_copy_only=False)
     return same
 
@@ -122,8 +124,8 @@ class Difference:
     addresses: pa.Array
     old: AddressRows
     new: AddressRows
-    old_places: I64
-    new_places: I64
+    old_positions: I64
+    new_positions: I64
 
     def __len__(self) -> int:
         return len(self.addresses)
@@ -132,24 +134,24 @@ class Difference:
         """The columns of the addresses."""
         names = list(self.old.definition.kind.address)
         sides = pa.Table.from_batches([self.old.rows.select(names), self.new.rows.select(names)]).combine_chunks()
-        places = np.where(self.new_places >= 0, self.new_places + self.old.rows.num_rows, self.old_places)
-        taken = sides.take(pa.array(places)).combine_chunks()
+        positions = np.where(self.new_positions >= 0, self.new_positions + self.old.rows.num_rows, self.old_positions)
+        taken = sides.take(pa.array(positions)).combine_chunks()
         return taken.to_batches()[0] if taken.num_rows else pa.RecordBatch.from_pylist([], taken.schema)
 
 
 def difference_of(changed: ChangedKeys) -> Difference:
     """The addresses of some keys that differ."""
     old, new = changed.old, changed.new
-    in_new = new.places(old.addresses)
+    in_new = new.positions(old.addresses)
     gone, stays = np.flatnonzero(in_new < 0), np.flatnonzero(in_new >= 0)
-    old_places = np.full(len(new.addresses) + len(gone), -1, np.int64)
-    new_places = old_places.copy()
-    old_places[in_new[stays]], old_places[len(new.addresses) :] = stays, gone
-    new_places[: len(new.addresses)] = np.arange(len(new.addresses))
-    differ = np.flatnonzero(~same_rows(old, old_places, new, new_places))
-    old_places, new_places = old_places[differ], new_places[differ]
-    addresses = [new.addresses.take(pa.array(new_places[new_places >= 0])), old.addresses.take(pa.array(gone))]
-    return Difference(pa.concat_arrays(addresses), old, new, old_places, new_places)
+    old_positions = np.full(len(new.addresses) + len(gone), -1, np.int64)
+    new_positions = old_positions.copy()
+    old_positions[in_new[stays]], old_positions[len(new.addresses) :] = stays, gone
+    new_positions[: len(new.addresses)] = np.arange(len(new.addresses))
+    differ = np.flatnonzero(~same_rows(old, old_positions, new, new_positions))
+    old_positions, new_positions = old_positions[differ], new_positions[differ]
+    addresses = [new.addresses.take(pa.array(new_positions[new_positions >= 0])), old.addresses.take(pa.array(gone))]
+    return Difference(pa.concat_arrays(addresses), old, new, old_positions, new_positions)
 
 
 def differences(objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None) -> Iterator[Difference]:

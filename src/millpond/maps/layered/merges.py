@@ -76,7 +76,7 @@ class Conflicts:
     base: AddressRows
     ours: AddressRows
     theirs: AddressRows
-    places: tuple[I64, I64, I64]
+    positions: tuple[I64, I64, I64]
 
 
 @dataclass(slots=True)
@@ -188,29 +188,29 @@ class _Merging:
 
     def _taken(self, difference: Difference, ours: AddressRows) -> Iterator[pa.RecordBatch]:
         difference = with_sums(difference, ours)
-        base, theirs, places = difference.old, difference.new, ours.places(difference.addresses)
-        as_theirs = same_rows(ours, places, theirs, difference.new_places)
-        as_base = same_rows(ours, places, base, difference.old_places)
+        base, theirs, positions = difference.old, difference.new, ours.positions(difference.addresses)
+        as_theirs = same_rows(ours, positions, theirs, difference.new_positions)
+        as_base = same_rows(ours, positions, base, difference.old_positions)
         if self.definition.aggregation is not None:  # equal rows may be of different loads
-            as_theirs &= as_base | (places < 0)
+            as_theirs &= as_base | (positions < 0)
         choices = np.full(len(difference), Choice.THEIRS)
         choices[as_theirs] = Choice.OURS
         clash = ~as_theirs & ~as_base
         if clash.any():
-            choices[clash] = self._resolved(difference, ours, places, clash)
+            choices[clash] = self._resolved(difference, ours, positions, clash)
         take_theirs = choices == Choice.THEIRS
         take_base = choices == Choice.BASE
-        here = (take_theirs & (difference.new_places >= 0)) | (take_base & (difference.old_places >= 0))
-        gone = ((take_theirs | take_base | (choices == Choice.NONE)) & ~here) & (places >= 0)
+        here = (take_theirs & (difference.new_positions >= 0)) | (take_base & (difference.old_positions >= 0))
+        gone = ((take_theirs | take_base | (choices == Choice.NONE)) & ~here) & (positions >= 0)
         renewed = self._renewed(base, ours, theirs)
         self.merged.changed = (self.merged.changed or 0) + int(here.sum() + gone.sum()) + len(renewed)
         put = pa.Table.from_batches([
-            theirs.rows.take(pa.array(difference.new_places[here & take_theirs])),
-            base.rows.take(pa.array(difference.old_places[here & take_base])),
+            theirs.rows.take(pa.array(difference.new_positions[here & take_theirs])),
+            base.rows.take(pa.array(difference.old_positions[here & take_base])),
             theirs.rows.take(renewed),
         ]).combine_chunks()  # fmt: skip
         changed = pa.concat_arrays([difference.addresses.filter(pa.array(here | gone)), theirs.addresses.take(renewed)])
-        yield from self._apart(put, changed, ours, places[gone])
+        yield from self._apart(put, changed, ours, positions[gone])
 
     def _renewed(self, base: AddressRows, ours: AddressRows, theirs: AddressRows) -> pa.Array:
         """The places of their rows that are equal to ours, and bring their update time: one that ours did not change,
@@ -224,13 +224,13 @@ class _Merging:
         renewed = in_ours & theirs_changed & ((put_ms > ours_ms) | ~ours_changed)
         return pa.array(np.flatnonzero(renewed))
 
-    def _resolved(self, difference: Difference, ours: AddressRows, places: I64, clash: Mask) -> np.ndarray:
+    def _resolved(self, difference: Difference, ours: AddressRows, positions: I64, clash: Mask) -> np.ndarray:
         addresses = difference.address_rows().filter(pa.array(clash))
         choices = self.resolve(addresses)
         refused = choices == Choice.CONFLICT
         room = CONFLICTS_MAX - self.merged.conflicting
         if refused.any() and room > 0:
-            sides = (difference.old_places[clash], places[clash], difference.new_places[clash])
+            sides = (difference.old_positions[clash], positions[clash], difference.new_positions[clash])
             self.merged.conflicts.append(Conflicts(
                 addresses.filter(pa.array(refused)).slice(0, room), difference.old, ours, difference.new,
                 tuple(side[refused][:room] for side in sides),
@@ -270,7 +270,7 @@ class _Merging:
 
 def _times_of_equal(side: AddressRows, theirs: AddressRows) -> tuple[Mask, I64]:
     """True for each of their rows that a side has, too; and when it was put there."""
-    there = side.places(theirs.addresses)
+    there = side.positions(theirs.addresses)
     equal = (there >= 0) & same_rows(side, there, theirs, np.arange(len(there)))
     times = np.zeros(len(there), np.int64)
     times[equal] = long_column(side.rows, UPDATED)[there[equal]]

@@ -127,10 +127,10 @@ class OpenHistory:
         numbered = np.flatnonzero(np.bincount(numbers + 1)[1:]).tolist()
         needed = [number for number in numbered if history.manifests[number]]
         opened = self._opened(history, [history.manifests[number] for number in needed])
-        places = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
+        positions = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
         for number in needed:
-            places[number] = opened.number_of[history.manifests[number]]
-        numbers = places[numbers]
+            positions[number] = opened.number_of[history.manifests[number]]
+        numbers = positions[numbers]
         if len(numbers) != len(keys):
             numbers = np.full(len(keys), numbers[0])
         return opened.lookup(numbers, keys, at, on_invalid=on_invalid, bytes_max=bytes_max, buckets=buckets)

@@ -193,8 +193,8 @@ def _merge(
     """Merge the rows of layers of a manifest into a shard, as those of one load; they keep their update times."""
     times = times_of(manifest, layers)
     overwrite = layers[0].mode is not LayerMode.FILL if len(layers) == 1 else True
-    place = shard.folder.with_name(f"parts{number}")
-    writer = PartWriter(shard.definition, place, memory_max=loading.memory_max)
+    folder = shard.folder.with_name(f"parts{number}")
+    writer = PartWriter(shard.definition, folder, memory_max=loading.memory_max)
     check_fields(shard.definition, manifest)
     if len(layers) == 1:
         layers = [replace(layers[0], mode=LayerMode.WHOLE)]  # its rows alone
@@ -209,7 +209,7 @@ def _merge(
             if times.updates and shard.tracking:
                 batches = chain.from_iterable(batches_of_spans(objects, alone, GroupSpan(), updates=True))
                 shard.change(lambda tx: _put_times(shard, tx, batches), None)
-    remove_tree(place)
+    remove_tree(folder)
 
 
 def _roll_up(shard: Shard, manifest: SnapshotManifest) -> None:

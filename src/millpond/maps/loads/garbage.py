@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.lease import Lease, LeaseRow
     from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.maps.loads.bucket_place import BucketPlace
+    from millpond.maps.loads.bucket_location import StorageBucket
     from millpond.maps.loads.loading import Loading
-    from millpond.maps.loads.pond_folder import PondPlace
+    from millpond.maps.loads.pond_folder import StorageLocation
     from millpond.stores.objects import FolderObjects, ObjectInfo, Objects
 
 __all__ = ("GRACE_MS", "GRACE_MS_MIN", "MapGarbage", "Sweep", "collect_bucket", "collect_garbage")
@@ -77,17 +77,17 @@ class MapGarbage(ShownAsTable):
         self.bytes += info.size
 
 
-def collect_garbage(loading: Loading, place: PondPlace, *, grace_ms: int, dry_run: bool) -> MapGarbage:
+def collect_garbage(loading: Loading, location: StorageLocation, *, grace_ms: int, dry_run: bool) -> MapGarbage:
     """Collect the layered maps of a pond, wherever it lies.
 
     Raises: as `collect_bucket`; `Invalid`, kind `dry_run_unsupported`, for a folder that is only to be counted.
     """
-    from millpond.maps.loads.bucket_place import BucketPlace
+    from millpond.maps.loads.bucket_location import StorageBucket
 
-    if isinstance(place, BucketPlace):
-        return collect_bucket(loading, place, grace_ms=grace_ms, dry_run=dry_run)
+    if isinstance(location, StorageBucket):
+        return collect_bucket(loading, location, grace_ms=grace_ms, dry_run=dry_run)
     if dry_run:
-        raise Invalid("a folder is collected, and not counted", kind="dry_run_unsupported", pond=place.address,
+        raise Invalid("a folder is collected, and not counted", kind="dry_run_unsupported", pond=location.address,
                       hint="leave dry_run out: what a folder loses, nobody can reach")  # fmt: skip
     return _collect_folder(loading)
 
@@ -110,7 +110,7 @@ def _collect_folder(loading: Loading) -> MapGarbage:
 
 
 def collect_bucket(
-    loading: Loading, place: BucketPlace, *, grace_ms: int = GRACE_MS, dry_run: bool = False
+    loading: Loading, location: StorageBucket, *, grace_ms: int = GRACE_MS, dry_run: bool = False
 ) -> MapGarbage:
     """Remove, of all maps that ever were, the files that nothing needs; a dry run counts them.
 
@@ -123,15 +123,15 @@ def collect_bucket(
             "the grace time is too short: what a load is about to name would be lost", kind="grace_short",
             grace_ms=grace_ms, grace_ms_min=GRACE_MS_MIN, hint="give a minute or more; without one it is a day",
         )  # fmt: skip
-    garbage, damaged, time = MapGarbage(dry_run), list[MillpondError](), _BucketTime.of(place)
-    for prefix in place.objects.level("snapshots").prefixes:
+    garbage, damaged, time = MapGarbage(dry_run), list[MillpondError](), _BucketTime.of(location)
+    for prefix in location.objects.level("snapshots").prefixes:
         folder = prefix.rstrip("/").rpartition("/")[2]
         objects = loading.map_files(folder)
         try:
-            Sweep(loading, folder, objects, place.files_of(folder), garbage).run(time, time.read_ms - grace_ms)
+            Sweep(loading, folder, objects, location.files_of(folder), garbage).run(time, time.read_ms - grace_ms)
         except (Corrupt, NotFound) as error:
             damaged.append(error)
-    _sweep_probes(place, time.read_ms - grace_ms, dry_run)
+    _sweep_probes(location, time.read_ms - grace_ms, dry_run)
     if damaged:
         raise damaged[0]
     return garbage
@@ -146,21 +146,21 @@ class _BucketTime:
     read_at: float
 
     @classmethod
-    def of(cls, place: BucketPlace) -> _BucketTime:
+    def of(cls, location: StorageBucket) -> _BucketTime:
         """The time of a bucket; requests to read it cost as much as any."""
-        read_at = place.clock.monotonic()
-        return cls(place.clock, place.now_ms(), read_at)
+        read_at = location.clock.monotonic()
+        return cls(location.clock, location.now_ms(), read_at)
 
     def now_ms(self) -> int:
         """A time that the bucket has not passed: it tells whole seconds, and clocks differ a little in their pace."""
         return self.read_ms + math.ceil(1.01 * (self.clock.monotonic() - self.read_at) * 1000) + 1000
 
 
-def _sweep_probes(place: BucketPlace, before_ms: int, dry_run: bool) -> None:
+def _sweep_probes(location: StorageBucket, before_ms: int, dry_run: bool) -> None:
     """Remove what those left who died while they made a pond, or began a collection."""
-    left = [info.name for info in place.objects.list("probe") if info.modified_ms <= before_ms]
+    left = [info.name for info in location.objects.list("probe") if info.modified_ms <= before_ms]
     if left and not dry_run:
-        place.objects.delete(*left)
+        location.objects.delete(*left)
 
 
 @dataclass

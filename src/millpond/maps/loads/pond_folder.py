@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Beside, FolderObjects
 
 __all__ = (
-    "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "FolderPlace", "HeadNote", "PondPlace", "check_folder",
+    "FOLDERS", "MARKER", "OLDEST_FORMAT", "POND_FORMAT", "StorageFolder", "HeadNote", "StorageLocation", "check_folder",
     "holds_something", "host_name", "is_alive", "make_folders", "marker_of", "read_marker", "read_note", "recover",
     "sweep_pond", "write_marker", "writer_folder",
 )  # fmt: skip
@@ -189,7 +189,7 @@ def sweep_pond(folder: Path) -> None:
 # -- the place of a pond -----------------------------------------------------------------------------
 
 
-class PondPlace(Protocol):
+class StorageLocation(Protocol):
     """A place that a pond lies at."""
 
     @property
@@ -236,7 +236,7 @@ class PondPlace(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FolderPlace:
+class StorageFolder:
     """A folder, with all parts of a pond."""
 
     folder: Path

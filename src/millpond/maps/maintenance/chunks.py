@@ -4,7 +4,7 @@ A chunk holds whole *groups* (the rows of one key, or of one range) but for two 
 in the order of time, a group longer than a chunk is cut (`Chunk.split`), and the caller says where to take it up again.
 Where it does not (hashes with clashing keys, two's complement), the group is read to its end, however long.
 
-Nothing is held between two chunks but a `Place`, so rows may be merged and deleted meanwhile.
+Nothing is held between two chunks but a `Position`, so rows may be merged and deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.row_batches import rows_by_cursor, rows_from
 from millpond.maps.shard.tables import CLASH_BYTES, DIRECT, OVERFLOW, RANGES
 
-__all__ = ("Chunk", "Place", "Store", "chunk_at", "first_rows", "in_order", "tail_bytes")
+__all__ = ("Chunk", "Position", "Store", "chunk_at", "first_rows", "in_order", "tail_bytes")
 
 Mask = npt.NDArray[np.bool_]
 Store = PlainStore | InternedStore
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """A position in a shard: the least table key that the next chunk may start with."""
 
     table: str
@@ -45,7 +45,7 @@ class Chunk:
     table: str
     keys: Bytes
     values: Bytes
-    following: Place | None
+    following: Position | None
     split: bool
 
     def __len__(self) -> int:
@@ -67,12 +67,12 @@ class Chunk:
         return Chunk(self.table, take(self.keys, rows), take(self.values, rows), self.following, self.split)
 
 
-def chunk_at(generation: Generation, tx: lmdb.Transaction, place: Place | None, rows_max: int) -> Chunk | None:
-    """The chunk of about `rows_max` rows that starts at `place`, or at the first row; None when there is none left."""
+def chunk_at(generation: Generation, tx: lmdb.Transaction, position: Position | None, rows_max: int) -> Chunk | None:
+    """The chunk of about `rows_max` rows that starts at `position`, or at the first row; None when none is left."""
     store = generation.store
     tables = [name for name in (ROWS, *_plain_tables(store)) if name in store.dbs]
-    for name in tables[tables.index(place.table) if place else 0 :]:
-        first = place.key if place is not None and place.table == name else b""
+    for name in tables[tables.index(position.table) if position else 0 :]:
+        first = position.key if position is not None and position.table == name else b""
         chunk = _read(generation, tx, name, first, rows_max)
         if len(chunk):
             return chunk if chunk.following else _continued(chunk, tables)
@@ -85,7 +85,7 @@ def _plain_tables(store: Store) -> tuple[str, ...]:
 
 def _continued(chunk: Chunk, tables: list[str]) -> Chunk:
     after = tables[tables.index(chunk.table) + 1 :]
-    following = Place(after[0], b"") if after else None
+    following = Position(after[0], b"") if after else None
     return Chunk(chunk.table, chunk.keys, chunk.values, following, chunk.split)
 
 
@@ -109,14 +109,14 @@ def _whole_groups(store: Store, name: str, keys: Bytes, values: Bytes, following
     tail = tail_bytes(store, name)
     last = keys.data[keys.offsets[-2] : keys.offsets[-1] - tail].tobytes()
     if following[: len(following) - tail] != last:
-        return Chunk(name, keys, values, Place(name, following), split=False)
+        return Chunk(name, keys, values, Position(name, following), split=False)
     begin = int(np.flatnonzero(first_rows(keys, tail))[-1])
     if begin:
         ends, value_ends = keys.offsets[: begin + 1], values.offsets[: begin + 1]
-        place = Place(name, keys.data[ends[-1] : keys.offsets[begin + 1]].tobytes())
+        position = Position(name, keys.data[ends[-1] : keys.offsets[begin + 1]].tobytes())
         keys, values = Bytes(ends, keys.data[: ends[-1]]), Bytes(value_ends, values.data[: value_ends[-1]])
-        return Chunk(name, keys, values, place, split=False)
-    return Chunk(name, keys, values, Place(name, following), split=True) if in_order(store, name) else None
+        return Chunk(name, keys, values, position, split=False)
+    return Chunk(name, keys, values, Position(name, following), split=True) if in_order(store, name) else None
 
 
 def in_order(store: Store, name: str) -> bool:

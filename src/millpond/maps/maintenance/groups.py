@@ -75,7 +75,7 @@ class GroupRows:
         """The numbers in the chunk of rows by their numbers here."""
         return rows if self.order is None else self.order[rows]
 
-    def places(self, chosen: Mask) -> I64:
+    def positions(self, chosen: Mask) -> I64:
         """The numbers in the chunk of some of the rows, ascending."""
         return np.sort(self.numbers(np.flatnonzero(chosen)))
 
@@ -98,7 +98,7 @@ def group_rows(store: Store, chunk: Chunk) -> GroupRows:
     if not clashing and not bool(np.any(_falls(longs) & ~first)):
         return GroupRows(chunk, None, first, longs)
     if not keyed:
-        groups = [long_at(chunk.keys, 8 * (2 + len(longs) - place), plain=True) for place in range(2)]
+        groups = [long_at(chunk.keys, 8 * (2 + len(longs) - position), plain=True) for position in range(2)]
         order = radix_order([ordered_u64(column) for column in (*groups, *longs)])
         return GroupRows(chunk, order, _begins(groups, order), [column[order] for column in longs])
     return _ordered(store, chunk, _seed_keys(store, chunk), longs)

@@ -31,7 +31,7 @@ from millpond.clock import Clock
 from millpond.error_values import ShownAsTable
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.maintenance.chunks import Chunk, Place, Store, chunk_at
+from millpond.maps.maintenance.chunks import Chunk, Position, Store, chunk_at
 from millpond.maps.maintenance.compaction import compact_shard
 from millpond.maps.maintenance.groups import (
     GroupRows,
@@ -91,7 +91,7 @@ class _Change:
     table: str
     gone: tuple[Bytes, Bytes | None]
     touched: pa.Array
-    following: Place | None
+    following: Position | None
     fresh: Chunk | None = None
     longest: int = 0
     forgotten: pa.RecordBatch | None = None
@@ -203,18 +203,18 @@ def _maintain_maps(
     # A group that is cut goes on from its last row, so it takes two rows to get ahead.
     assert rows_per_change >= 2, rows_per_change
     began, before = clock.monotonic(), shard.stats()
-    changes, place = 0, None
+    changes, position = 0, None
     on = plan is not None and not definition.maintenance_suspended
     while on and plan is not None:
         _go_on(definition, going)
         with shard.exclusive():
-            change = _next_change(shard, plan, place, rows_per_change)
+            change = _next_change(shard, plan, position, rows_per_change)
             if change is not None and len(change.gone[0]):
                 _apply(shard, change)
                 changes += 1
                 step(f"{act}.batch_committed")
-        place = change.following if change is not None else None
-        on = place is not None
+        position = change.following if change is not None else None
+        on = position is not None
     if changes:
         with shard.exclusive():
             sweep(shard)
@@ -242,11 +242,11 @@ def _report(shard: Shard, clock: Clock, began: float, rows: int, size: int) -> M
     )  # fmt: skip
 
 
-def _next_change(shard: Shard, plan: _Plan, place: Place | None, rows_max: int) -> _Change | None:
+def _next_change(shard: Shard, plan: _Plan, position: Position | None, rows_max: int) -> _Change | None:
     with shard.view() as view:
         if view.tx is None:
             return None
-        chunk = chunk_at(view.generation, view.tx, place, rows_max)
+        chunk = chunk_at(view.generation, view.tx, position, rows_max)
         return None if chunk is None else plan(view, view.tx, chunk)
 
 
@@ -292,8 +292,8 @@ def _condense_states(
     following = chunk.following
     if chunk.split:
         # Go on from the last row of the cut group that stays: the next rows are compared with it.
-        following = Place(chunk.table, chunk.key(int(np.flatnonzero(~gone)[-1])))
-    deleted = rows.places(gone)
+        following = Position(chunk.table, chunk.key(int(np.flatnonzero(~gone)[-1])))
+    deleted = rows.positions(gone)
     touched = group_keys(store, tx, chunk.taken(rows.one_a_group(gone)))
     forgotten = _forgotten(view, tx, chunk, deleted)
     return _Change(chunk.table, chunk.to_delete(deleted), touched, following, forgotten=forgotten)
@@ -332,8 +332,8 @@ def _condense_sessions(
     if chunk.split:
         cut = int(joined.run[-1])
         first, last = chunk.taken(rows.numbers(joined.first[[cut]])), joined.end[[cut]]
-        following = Place(chunk.table, ending_at(store, first, last).key(0))
-    deleted = rows.places(members & ~stays)
+        following = Position(chunk.table, ending_at(store, first, last).key(0))
+    deleted = rows.positions(members & ~stays)
     return _Change(
         chunk.table,
         chunk.to_delete(deleted),

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.kernel.steps import step
-from millpond.maps.maintenance.chunks import Chunk, Place, chunk_at
+from millpond.maps.maintenance.chunks import Chunk, Position, chunk_at
 from millpond.maps.maintenance.groups import group_keys, longs_of
 from millpond.maps.model.aggregation import Aggregation, RolledUp
 from millpond.maps.model.columns import canonical_schema
@@ -85,13 +85,13 @@ class _Moving:
 
     def chunks(self, generation: Generation, tx: lmdb.Transaction) -> Iterator[tuple[Chunk, I64, I64]]:
         """The chunks of a shard: with the times of its rows, and the places of those that move."""
-        place: Place | None = None
-        while (chunk := chunk_at(generation, tx, place, ROWS_PER_CHUNK)) is not None:
+        position: Position | None = None
+        while (chunk := chunk_at(generation, tx, position, ROWS_PER_CHUNK)) is not None:
             times = longs_of(generation.store, chunk)[-1]
             moved = np.flatnonzero(shown_starts(self._aggregation, times) != times)
             if len(moved):
                 yield chunk, times, moved
-            if (place := chunk.following) is None:
+            if (position := chunk.following) is None:
                 return
 
     # -- before the changes -----------------------------------------------------------------------------

@@ -94,8 +94,8 @@ class Computed:
 
     def to_dict(self) -> dict[str, Any]:
         """The form in which it is stored."""
-        place = {} if self.at is None else {"at": self.at}
-        return {"name": self.name, "formula": str(self.formula), "of": [*self.of]} | place
+        options = {} if self.at is None else {"at": self.at}
+        return {"name": self.name, "formula": str(self.formula), "of": [*self.of]} | options
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,14 +106,14 @@ def projection(former: FormerValue, definition: MapDefinition) -> Projection | N
     """The way from a former value type to that of a definition; None where both are the same."""
     assert definition.value is not None, "maps without a declared type have no fields"
     written = parse_value_type(former.value)
-    places = dict(zip(former.ids, range(len(former.ids)), strict=True))
+    positions = dict(zip(former.ids, range(len(former.ids)), strict=True))
     if (former.ids, written) == (definition.field_ids, definition.value):
         return None
     defaults = (
         {} if definition.fields is None else {d.field: bytes.fromhex(d.value) for d in definition.fields.defaults}
     )
     fields = tuple(
-        _Field(scalar_arrow(scalar), places.get(id_), defaults.get(id_))
+        _Field(scalar_arrow(scalar), positions.get(id_), defaults.get(id_))
         for id_, (_, scalar) in zip(definition.field_ids, definition.value.parts, strict=True)
     )
     narrow = any(
@@ -121,7 +121,7 @@ def projection(former: FormerValue, definition: MapDefinition) -> Projection | N
     )  # fmt: skip
     too_narrow = (
         name for id_, (name, scalar) in zip(definition.field_ids, definition.value.parts, strict=True)
-        if id_ in places and scalar not in (was := written.parts[places[id_]][1], *WIDER.get(was, ()))
+        if id_ in positions and scalar not in (was := written.parts[positions[id_]][1], *WIDER.get(was, ()))
     )  # fmt: skip
     return Projection(definition.value, fields, narrow, next(too_narrow, ""))
 

@@ -52,8 +52,8 @@ def shown_tags(keys: pa.Array[Any]) -> pa.Array[Any]:
     """
     sets = pc.split_pattern(keys.cast(pa.string()), ",")
     texts = pc.split_pattern(sets.flatten(), "=").flatten()
-    places = np.arange(0, len(texts), 2)
+    positions = np.arange(0, len(texts), 2)
     offsets = sets.offsets.to_numpy()
     return pa.MapArray.from_arrays(
-        pa.array(offsets - offsets[0]), texts.take(pa.array(places)), texts.take(pa.array(places + 1))
+        pa.array(offsets - offsets[0]), texts.take(pa.array(positions)), texts.take(pa.array(positions + 1))
     )

@@ -50,8 +50,8 @@ def fields_of(definition: MapDefinition) -> list[Field]:
     assert definition.aggregation is not None and definition.value is not None, "an aggregate has both"
     names = [name for name, _ in definition.value.parts]
     return [
-        Field(name, rule, names[place + 1] if rule.dated else None)
-        for place, (name, rule) in enumerate(zip(names, definition.aggregation.rules, strict=True))
+        Field(name, rule, names[position + 1] if rule.dated else None)
+        for position, (name, rule) in enumerate(zip(names, definition.aggregation.rules, strict=True))
         if rule is not Rule.INSTANT
     ]
 
@@ -92,7 +92,7 @@ def combined(
 
 
 def combined_runs(
-    definition: MapDefinition, field: Field, column: RowColumn, runs: Runs, places: I64, count: int
+    definition: MapDefinition, field: Field, column: RowColumn, runs: Runs, positions: I64, count: int
 ) -> pa.Array:  # fmt: skip
     """The values of one field whose rule reduces numbers, of rows where they lie: each answer at its place among so
     many; null where the place is that of none.
@@ -100,12 +100,12 @@ def combined_runs(
     Raises: as `combined`.
     """
     if field.rule.additive:
-        values, there, wrong = sums_of_runs(column.table, column.kind, runs, places, count)
+        values, there, wrong = sums_of_runs(column.table, column.kind, runs, positions, count)
         if wrong:
             raise _too_large(definition, field.name, column.kind)
     else:
         least = field.rule is Rule.MIN
-        values, there = extremes_of_runs(column.table, column.kind, runs, places, count, least=least)
+        values, there = extremes_of_runs(column.table, column.kind, runs, positions, count, least=least)
     if there.all():
         return pa.Array.from_buffers(column.kind, count, [None, pa.py_buffer(values)], null_count=0)
     validity = pa.py_buffer(np.packbits(there, bitorder="little"))
@@ -178,11 +178,11 @@ def _chosen(rule: Rule, instants: pa.Array, column: pa.Array, starts: I64) -> pa
     order = pc.sort_indices(table, [("run", "ascending"), ("instant", "ascending"), ("value", "ascending")]).to_numpy()
     of_run = runs[rows][order]
     first = np.flatnonzero(np.diff(of_run, prepend=-1))
-    places = first if rule is Rule.FIRST else np.append(first[1:], len(of_run))[: len(first)] - 1
+    positions = first if rule is Rule.FIRST else np.append(first[1:], len(of_run))[: len(first)] - 1
     chosen = np.zeros(len(starts), np.int64)
     missing = np.ones(len(starts), np.bool_)
     if len(first):
-        chosen[of_run[first]] = rows[order[places]]
+        chosen[of_run[first]] = rows[order[positions]]
         missing[of_run[first]] = False
     return pa.array(chosen, mask=missing)
 

@@ -72,19 +72,19 @@ class MatchRows(Matches):
         return cls(order, np.arange(len(order)), questions, runs)
 
     @property
-    def places(self) -> I64:
+    def numbers(self) -> I64:
         """The question of each answer; -1: of none any more."""
-        places: I64 = np.where(self.positions >= 0, self.order, -1)
-        return places
+        numbers: I64 = np.where(self.positions >= 0, self.order, -1)
+        return numbers
 
 
 class _Searched(NamedTuple):
-    """The groups of questions in the order of the search: a line for each layer, a column for each key; `places` are
+    """The groups of questions in the order of the search: a line for each layer, a column for each key; `keys_at` are
     those of the keys of questions, themselves where it is empty.
     """
 
     order: I64
-    places: I64
+    keys_at: I64
     groups: I64
 
 
@@ -156,10 +156,10 @@ class BucketFinder(Finder):
         count = sum(int(self.groups.table[first:end, COUNT].sum()) for first, end in lines[:, :2].tolist())
         if codes is None and _AGAIN * len(keys) > count and not keys.null_count:
             by_rows = radix_order([hashes])
-            order, ordered, places = _repeated(hashes, by_rows, address)
+            order, ordered, keys_at = _repeated(hashes, by_rows, address)
         else:
             order, ordered = self._ordered(hashes, count)
-            by_rows, places = order, order[:0]
+            by_rows, keys_at = order, order[:0]
         groups = np.empty((len(lines), len(order)), np.int64)
         if len(lines):
             search = (ordered, order, address, self.groups.address, lines, hides)
@@ -167,8 +167,8 @@ class BucketFinder(Finder):
         if codes is not None:
             of_keys = np.empty(len(keys), np.int64)
             of_keys[order] = np.arange(len(keys))
-            by_rows, places = np.arange(len(codes)), of_keys[codes]
-        return _Searched(by_rows, places, groups)
+            by_rows, keys_at = np.arange(len(codes)), of_keys[codes]
+        return _Searched(by_rows, keys_at, groups)
 
     def _runs(self, searched: _Searched, since: I64, until: I64) -> MatchRows:
         """The rows with `since` ≤ time < `until` of the groups of each question; one span for all or many."""
@@ -178,7 +178,7 @@ class BucketFinder(Finder):
         )  # of one type for the kernel
         starts, answered = np.empty(count + 1, np.int64), np.empty(count + 1, np.int64)
         begins, counts, answers = runs_within(
-            self.groups.address, self._times("time"), searched.order, searched.places, searched.groups, since, until,
+            self.groups.address, self._times("time"), searched.order, searched.keys_at, searched.groups, since, until,
             step, starts, answered,
         )  # fmt: skip
         return MatchRows(answered[:answers], np.arange(answers), count, Runs(begins, counts, starts[:answers]))
@@ -204,12 +204,12 @@ class BucketFinder(Finder):
         needed = {*path, *(name for field in computed for name in field.of)}
         fields = [field for field in fields_of(self.definition) if not path or needed & {*field.stored}]
         types = {field.name: field.type for field in value_arrow(self.definition.value)}
-        made, count, places = dict[str, pa.Array](), len(matches), matches.places
+        made, count, numbers = dict[str, pa.Array](), len(matches), matches.numbers
         others = []
         for field in fields:
             if field.rule.reduced:
                 column = self._column("value", types[field.name], field.name)
-                made[field.name] = combined_runs(self.definition, field, column, matches.runs, places, count)
+                made[field.name] = combined_runs(self.definition, field, column, matches.runs, numbers, count)
             else:
                 others.append(field)
         if others:
@@ -239,9 +239,9 @@ class BucketFinder(Finder):
 
 def _repeated(hashes: U64, by_rows: I64, keys: KeyAddress) -> tuple[I64, U64, I64]:
     """The first question of each key, of those in the order of their hashes; its hash; the key of each question."""
-    firsts, places, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64), np.empty_like(hashes)
-    count = distinct_keys(hashes, by_rows, keys, firsts, ordered, places)
-    return firsts[:count], ordered[:count], places
+    firsts, keys_at, ordered = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int64), np.empty_like(hashes)
+    count = distinct_keys(hashes, by_rows, keys, firsts, ordered, keys_at)
+    return firsts[:count], ordered[:count], keys_at
 
 
 def _spans_in_parts(spans: Spans, numbers: I64, parts: LayerParts) -> tuple[I64, I64]:
@@ -252,8 +252,8 @@ def _spans_in_parts(spans: Spans, numbers: I64, parts: LayerParts) -> tuple[I64,
     since, until = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
     kinds = np.array([*map(alike.index, parts.aggregations), -1], np.int64)[numbers]  # the last is that of -1
     for kind, aggregation in enumerate(alike):
-        places = np.flatnonzero(kinds == kind)
-        since[places], until[places] = spans.of(aggregation, places)
+        positions = np.flatnonzero(kinds == kind)
+        since[positions], until[positions] = spans.of(aggregation, positions)
     return since, until
 
 

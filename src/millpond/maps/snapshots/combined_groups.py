@@ -113,17 +113,17 @@ def in_order_of_time(
     which rows a group has, and `times` are those of the rows.
     """
     seen = np.ones(members.shape[1], np.bool_)
-    keys, places = [], []
+    keys, positions = [], []
     for line, hides in zip(members, whole, strict=True):
         there = np.flatnonzero(seen & (line >= 0))
         groups = line[there]
         counts = high[groups] - low[groups]
         keys.append(np.repeat(there, counts))
-        places.append(counted_from(low[groups], counts))
+        positions.append(counted_from(low[groups], counts))
         if hides:
             seen[there] = False
-    key, place = np.concatenate(keys), np.concatenate(places)
-    order = np.lexsort((times[place], key))
+    key, position = np.concatenate(keys), np.concatenate(positions)
+    order = np.lexsort((times[position], key))
     offsets = np.zeros(members.shape[1] + 1, np.int64)
     np.cumsum(np.bincount(key, minlength=members.shape[1]), out=offsets[1:])
-    return place[order], offsets
+    return position[order], offsets

@@ -58,7 +58,7 @@ class FoldWriter:
         total = int(ends[-1])
         count = max(1, min(total // TASK_BYTES_MIN, max(at_once, -(-total // TASK_BYTES_MAX))))
         numbers = np.maximum(ends - 1, 0) // max(1, -(-total // count))
-        cuts = sorted({touched[place][0] for place in np.flatnonzero(np.diff(numbers))} - {touched[-1][0]})
+        cuts = sorted({touched[position][0] for position in np.flatnonzero(np.diff(numbers))} - {touched[-1][0]})
         return list(pairwise([None, *cuts, None]))
 
     def write(self, stretch: Stretch) -> FoldedPart:

@@ -172,10 +172,10 @@ def _blocks(runs: SortedRuns, block_bytes: int, least: int) -> list[tuple[int, i
     if count <= 1:
         return [(0, 1 << 64)]
     sample = runs.samples(SAMPLES_PER_BATCH)
-    places = [int(sample[len(sample) * cut // count]) for cut in range(1, count)]
+    positions = [int(sample[len(sample) * cut // count]) for cut in range(1, count)]
     # What two cuts fall on has the rows of a whole block: it gets one of its own.
-    alone = {place + 1 for place, following in itertools.pairwise(places) if place == following}
-    cuts = sorted({*places, *alone} - {0, 1 << 64})
+    alone = {position + 1 for position, following in itertools.pairwise(positions) if position == following}
+    cuts = sorted({*positions, *alone} - {0, 1 << 64})
     return list(zip([0, *cuts], [*cuts, 1 << 64], strict=True))
 
 

@@ -149,19 +149,19 @@ class _Stack:
         """The groups of the layers that count; where layers are marked, only rows of addresses that those have, and of
         groups that one of them replaces."""
         rows = self.rows
-        places, offsets = np.empty(len(rows.first), np.int64), np.zeros(self.keys.num_rows + 1, np.int64)
+        positions, offsets = np.empty(len(rows.first), np.int64), np.zeros(self.keys.num_rows + 1, np.int64)
         used = _join(
-            self.members, self.whole, self.fill, counts, marks, rows.low, rows.high, rows.first, rows.second, places,
+            self.members, self.whole, self.fill, counts, marks, rows.low, rows.high, rows.first, rows.second, positions,
             offsets,
         )  # fmt: skip
-        fields = gathered(rows.batches, places[:used])
+        fields = gathered(rows.batches, positions[:used])
         structs = pa.StructArray.from_arrays(fields.columns, fields=list(fields.schema))
         columns = [*self.keys.columns, *list_of_rows(self.schema, offsets, structs)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 @kernel
-def _join(members, whole, fill, counts, marks, low, high, first, second, places, offsets):  # type: ignore[no-untyped-def]
+def _join(members, whole, fill, counts, marks, low, high, first, second, positions, offsets):  # type: ignore[no-untyped-def]
     """Fill in the rows of each key in order, and the offsets of the keys over them; how many there are."""
     used = 0
     layers, unmarked = len(members), not marks.any()
@@ -182,7 +182,7 @@ def _join(members, whole, fill, counts, marks, low, high, first, second, places,
         if count == 1 and every:
             if speaks[0]:
                 for row in range(at[0], stop[0]):
-                    places[used] = row
+                    positions[used] = row
                     used += 1
             count = 0
         while True:
@@ -201,7 +201,7 @@ def _join(members, whole, fill, counts, marks, low, high, first, second, places,
                 chosen = chosen or marks[layer[i]]
                 at[i] += 1
             if chosen and row >= 0:
-                places[used] = row
+                positions[used] = row
                 used += 1
         offsets[key + 1] = used
     return used

@@ -252,7 +252,7 @@ def fold_layers(
     Raises: `NotFound`, `Corrupt` naming the file; `Unavailable`; `Conflict` when they are no neighbours.
     """
     assert inputs, "nothing is due"
-    oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
+    oldest = _position(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
     writer = FoldWriter(objects, manifest, tuple(inputs), oldest, bytes_at_once(spill))
@@ -270,20 +270,20 @@ def substitute(
 
     Raises: `Conflict` when the layers are no neighbours in it any more; as `on_top`; `Invalid`, kind `sum_overflow`.
     """
-    first = _place(head, done.inputs)
+    first = _position(head, done.inputs)
     after = head.layers[first + len(done.inputs) :]
     if done.oldest != (not after):
         raise _moved(head)
     if done.rolled_up is not None:
         head = replace(head, aggregation=done.rolled_up)
     layers = (*head.layers[:first], *([] if done.output is None else [done.output]), *after)
-    for place in range(first if done.rolled_up is not None else 0):
-        check_sums(objects, replace(head, layers=layers[place + 1 :]), layers[place])
+    for position in range(first if done.rolled_up is not None else 0):
+        check_sums(objects, replace(head, layers=layers[position + 1 :]), layers[position])
     layers = _grounded(objects, head, layers, spill, after[-1] if after else done.output)
     return _with_sections(objects, head, replace(head, layers=layers, created_ms=created_ms), None, spill)
 
 
-def _place(manifest: SnapshotManifest, inputs: Sequence[Layer]) -> int:
+def _position(manifest: SnapshotManifest, inputs: Sequence[Layer]) -> int:
     """The place of layers that lie side by side."""
     count = len(inputs)
     for first in range(len(manifest.layers) - count, -1, -1):

@@ -45,7 +45,7 @@ KEYS_MAX_LEAST = 1000
 HELD_BYTES_MAX = 32 << 20
 """Of what stays open; of what does not, there are copies on this machine."""
 
-_Place: TypeAlias = tuple[int, int]
+_Position: TypeAlias = tuple[int, int]
 """The number of a layer, and of a range in its index."""
 
 
@@ -164,64 +164,64 @@ class NeededRanges:
 
     def _needed_by(self, keys: Sequence[bytes]) -> frozenset[Piece]:
         """The pieces that may have one of the keys; filters that are not known are fetched."""
-        places = self._places(keys)
-        unknown = [place for place in places if self._filter_is_away(place)]
+        positions = self._positions(keys)
+        unknown = [position for position in positions if self._filter_is_away(position)]
         if unknown:
-            self._fetch(self._pieces(places) if len(keys) == 1 else (), unknown)
-        return frozenset(self._pieces(places))
+            self._fetch(self._pieces(positions) if len(keys) == 1 else (), unknown)
+        return frozenset(self._pieces(positions))
 
-    def _places(self, keys: Sequence[bytes]) -> dict[_Place, list[bytes]]:
+    def _positions(self, keys: Sequence[bytes]) -> dict[_Position, list[bytes]]:
         """The ranges that may have one of the keys, by their first and last ones, and those keys."""
-        places: dict[_Place, list[bytes]] = {}
+        positions: dict[_Position, list[bytes]] = {}
         order_keys = [order_key(self.manifest.definition, key) for key in keys]
         for layer, (index, lasts) in enumerate(zip(self.indexes, self._lasts, strict=True)):
             for key in order_keys:
                 at = bisect_left(lasts, key)
                 if at < len(lasts) and index.entries[at].first <= key:
-                    places.setdefault((layer, at), []).append(key)
-        return places
+                    positions.setdefault((layer, at), []).append(key)
+        return positions
 
-    def _pieces(self, places: Mapping[_Place, Sequence[bytes]]) -> set[Piece]:
+    def _pieces(self, positions: Mapping[_Position, Sequence[bytes]]) -> set[Piece]:
         """The pieces that may have one of the keys, by what is known of filters."""
         pieces: set[Piece] = set()
-        for place, keys in places.items():
-            entry = self._entry(place)
+        for position, keys in positions.items():
+            entry = self._entry(position)
             held = self.filters.get(entry.id) if entry.filter_checksum else entry.filter
             there = [key for key in keys if ranges.may_have(held, key)]
             table = entry.blocks
-            blocks = [] if table is None else [(*place, table.number(key)) for key in there]
-            if there and (table is None or self._is_whole(place, blocks)):
-                blocks = [(*place, WHOLE_FILE)]
+            blocks = [] if table is None else [(*position, table.number(key)) for key in there]
+            if there and (table is None or self._is_whole(position, blocks)):
+                blocks = [(*position, WHOLE_FILE)]
             pieces.update(blocks)
         return pieces
 
-    def _entry(self, place: _Place) -> ranges.RangeEntry:
-        layer, at = place
+    def _entry(self, position: _Position) -> ranges.RangeEntry:
+        layer, at = position
         return self.indexes[layer].entries[at]
 
-    def _is_whole(self, place: _Place, blocks: Sequence[Piece]) -> bool:
+    def _is_whole(self, position: _Position, blocks: Sequence[Piece]) -> bool:
         """True when a file is opened whole, as it is here; what is held is not looked for among the files."""
-        return not all(block in self._held for block in blocks) and self._is_here(place)
+        return not all(block in self._held for block in blocks) and self._is_here(position)
 
-    def _is_here(self, place: _Place) -> bool:
+    def _is_here(self, position: _Position) -> bool:
         """True when a file need not be fetched."""
-        name = ranges.range_name(self._entry(place).id)
-        return (*place, WHOLE_FILE) in self._held or self.objects.local_path(name) is not None
+        name = ranges.range_name(self._entry(position).id)
+        return (*position, WHOLE_FILE) in self._held or self.objects.local_path(name) is not None
 
-    def _filter_is_away(self, place: _Place) -> bool:
-        entry = self._entry(place)
-        return bool(entry.filter_checksum) and entry.id not in self.filters and not self._is_here(place)
+    def _filter_is_away(self, position: _Position) -> bool:
+        entry = self._entry(position)
+        return bool(entry.filter_checksum) and entry.id not in self.filters and not self._is_here(position)
 
     def _size(self, piece: Piece) -> int:
         layer, at, number = piece
         entry = self._entry((layer, at))
         return entry.size if number == WHOLE_FILE or entry.blocks is None else entry.blocks.size(number)
 
-    def _fetch(self, pieces: Collection[Piece], filters: Sequence[_Place] = ()) -> dict[Piece, pa.RecordBatch]:
+    def _fetch(self, pieces: Collection[Piece], filters: Sequence[_Position] = ()) -> dict[Piece, pa.RecordBatch]:
         """The batches of pieces: those held, and others, which are opened side by side with filters."""
         there = {piece: batch for piece in pieces if (batch := self._held.get(piece)) is not None}
         acts = pieces_opening(self.objects, self.indexes, [piece for piece in pieces if piece not in there])
-        acts += [partial(self._fetch_filter, place) for place in filters]
+        acts += [partial(self._fetch_filter, position) for position in filters]
         for opened in fetched_at_once(self.objects, acts):
             for piece, batch in opened.items():
                 self._held.put(piece, batch)
@@ -229,7 +229,7 @@ class NeededRanges:
                     there[piece] = batch
         return there
 
-    def _fetch_filter(self, place: _Place) -> Opening:
-        entry = self._entry(place)
+    def _fetch_filter(self, position: _Position) -> Opening:
+        entry = self._entry(position)
         self.filters.put(entry.id, ranges.open_filter(self.objects, entry))
         return dict

@@ -50,13 +50,13 @@ def pieces_opening(
     They, and what they return, raise: as `open_file`.
     """
     acts: list[Callable[[], Opening]] = []
-    for (layer, place), those in groupby(sorted(pieces), itemgetter(0, 1)):
+    for (layer, spot), those in groupby(sorted(pieces), itemgetter(0, 1)):
         index, numbers = indexes[layer], [number for _, _, number in those]
-        entry = index.entries[place]
+        entry = index.entries[spot]
         if entry.blocks is None or numbers[0] == WHOLE_FILE:
-            acts.append(partial(_whole, objects, index, (layer, place)))
+            acts.append(partial(_whole, objects, index, (layer, spot)))
         else:
-            acts += [partial(_run, objects, index, (layer, place), run) for run in _runs(entry.blocks, numbers)]
+            acts += [partial(_run, objects, index, (layer, spot), run) for run in _runs(entry.blocks, numbers)]
     return acts
 
 
@@ -72,18 +72,18 @@ def _runs(table: BlockTable, numbers: Sequence[int]) -> Iterator[list[int]]:
     yield run
 
 
-def _whole(objects: Objects, index: ranges.Index, place: tuple[int, int]) -> Opening:
-    opened = {(*place, WHOLE_FILE): open_file(objects, index, index.entries[place[1]])}
+def _whole(objects: Objects, index: ranges.Index, spot: tuple[int, int]) -> Opening:
+    opened = {(*spot, WHOLE_FILE): open_file(objects, index, index.entries[spot[1]])}
     return lambda: opened
 
 
-def _run(objects: Objects, index: ranges.Index, place: tuple[int, int], run: Sequence[int]) -> Opening:
-    entry = index.entries[place[1]]
+def _run(objects: Objects, index: ranges.Index, spot: tuple[int, int], run: Sequence[int]) -> Opening:
+    entry = index.entries[spot[1]]
     blocks = ranges.fetch_blocks(objects, entry, run, index.schema)
 
     def opened() -> dict[Piece, pa.RecordBatch]:
         with _named(entry):
-            return {(*place, number): _shown(index, entry, block) for number, block in zip(run, blocks(), strict=True)}
+            return {(*spot, number): _shown(index, entry, block) for number, block in zip(run, blocks(), strict=True)}
 
     return opened
 

@@ -34,7 +34,7 @@ from millpond.ranges.verify import check_file
 from millpond.stores.objects import Objects, ObjectStore, open_objects, settle
 from millpond.stores.objects.bringing import bring
 
-__all__ = ("Head", "PublishedPlace", "copy_snapshot", "damage_of", "publish", "read_head")
+__all__ = ("Head", "PublishedLocation", "copy_snapshot", "damage_of", "publish", "read_head")
 
 HEAD = "current.json"
 FORMAT = 1
@@ -58,7 +58,7 @@ _HEAD = JsonForm(Head, format=FORMAT)
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedPlace:
+class PublishedLocation:
     """A place for published snapshots, and how it is reached."""
 
     where: str
@@ -78,13 +78,13 @@ class PublishedPlace:
         return [head[0] for head in heads if head is not None]
 
 
-def read_head(place: ObjectStore) -> tuple[Head, str] | None:
+def read_head(location: ObjectStore) -> tuple[Head, str] | None:
     """The head of a map's place and the tag to swap it by; None when nothing was published.
 
     Raises: `Corrupt`; `Invalid` for a format that is newer than this reader.
     """
     try:
-        held = place.get_tagged(HEAD)
+        held = location.get_tagged(HEAD)
     except NotFound as error:
         if error.kind != "object_not_found":
             raise
@@ -95,17 +95,17 @@ def read_head(place: ObjectStore) -> tuple[Head, str] | None:
         if isinstance(error, OtherFormat) and error.format is not None:
             raise Invalid(
                 "the head of published snapshots has a format this version does not know", kind="snapshot_format",
-                found=error.format, known=FORMAT, where=place.where,
+                found=error.format, known=FORMAT, where=location.where,
                 hint="read it with the version that wrote it, or a newer one",
             ) from error  # fmt: skip
         raise Corrupt(
             "the head of published snapshots is not what was written", kind="published_damaged", object=HEAD,
-            where=place.where, hint="remove it, and push the map again",
+            where=location.where, hint="remove it, and push the map again",
         ) from error  # fmt: skip
 
 
 def publish(
-    source: Objects, place: ObjectStore, manifest: SnapshotManifest, *, now_ms: int, replace: bool = False
+    source: Objects, location: ObjectStore, manifest: SnapshotManifest, *, now_ms: int, replace: bool = False
 ) -> tuple[Head, FetchReport]:
     """Bring a snapshot to a place, only what is missing there, and let it count; the head in the end.
 
@@ -116,19 +116,19 @@ def publish(
     Raises: `Conflict`, kind `published_other`, when the place holds another map of that name; `Corrupt`, `Denied`,
     `Unavailable`.
     """
-    _outdated(read_head(place), manifest, place.where, replace)  # before anything is sent
-    report = copy_snapshot(source, place, manifest)
+    _outdated(read_head(location), manifest, location.where, replace)  # before anything is sent
+    report = copy_snapshot(source, location, manifest)
     head = Head(
         map=manifest.map, incarnation=manifest.incarnation, manifest=manifest.id, shard_version=manifest.shard_version,
         published_ms=now_ms,
     )  # fmt: skip
     data = _HEAD.encode(head)
     while True:
-        held = read_head(place)
-        if held is not None and _outdated(held, manifest, place.where, replace):
+        held = read_head(location)
+        if held is not None and _outdated(held, manifest, location.where, replace):
             return held[0], report
         try:
-            place.swap(HEAD, data, None if held is None else held[1])
+            location.swap(HEAD, data, None if held is None else held[1])
         except Conflict:
             continue  # another published meanwhile: its head is read, and compared
         step("publish.head_swapped")
@@ -154,12 +154,12 @@ def _outdated(held: tuple[Head, str] | None, manifest: SnapshotManifest, where: 
 
 
 @contextmanager
-def damage_of(place: str, way_out: str) -> Iterator[None]:
+def damage_of(location: str, way_out: str) -> Iterator[None]:
     """Errors of files that are damaged or missing within a place get a way out: nothing there is replaced."""
     try:
         yield
     except (Corrupt, NotFound) as error:
-        if error.kind in _OF_FILES and str(error.values.get("where", "")).startswith(place):
+        if error.kind in _OF_FILES and str(error.values.get("where", "")).startswith(location):
             error.hint = way_out
         raise
 

@@ -120,9 +120,9 @@ def groups_of_keys(reader: ranges.RangeReader, keys: pa.Array) -> Iterator[pa.Re
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
-    range_nos, places = reader.find(keys)
+    range_nos, positions = reader.find(keys)
     for range_no in np.unique(range_nos[range_nos >= 0]).tolist():
-        yield reader.batch(range_no).take(pa.array(places[range_nos == range_no]))
+        yield reader.batch(range_no).take(pa.array(positions[range_nos == range_no]))
 
 
 def groups_over(

@@ -40,7 +40,7 @@ def large_group(
     Raises: `Unavailable` when the disk is full; `Invalid`, kind `group_large`, for more than a range can hold.
     """
     rows = joined(folder, schema, (batch.select(schema.names) for batch in batches))
-    first, second = (rows.column(times[place]).to_numpy() for place in (0, -1))
+    first, second = (rows.column(times[position]).to_numpy() for position in (0, -1))
     order = _order(first, second, folder, repeats)
     if order is not None:
         step = max(1, len(order) * BYTES_AT_ONCE // max(1, rows.nbytes))

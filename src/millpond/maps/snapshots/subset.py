@@ -154,8 +154,8 @@ def collect_subsets(
         aged = sorted(folders, key=_written_ns, reverse=True)
         return sum(
             _remove(folder, now_ms)
-            for place, folder in enumerate(aged)
-            if place >= most or (_outdated(folder, base) and now_ms >= base.created_ms + keep_ms)
+            for position, folder in enumerate(aged)
+            if position >= most or (_outdated(folder, base) and now_ms >= base.created_ms + keep_ms)
         )
 
 

@@ -54,7 +54,7 @@ from millpond.nodes.backups.layout import (
     write_entries,
     write_objects,
 )
-from millpond.nodes.backups.lease import PlaceLease, leased
+from millpond.nodes.backups.lease import BackupLease, leased
 from millpond.nodes.backups.stored_layers import store_layers
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.nodes.replication.source import BackupSource, ObjectFile, ShardFile, SpaceFile, StreamFile
@@ -110,7 +110,7 @@ class _Creation:
     """One backup under construction."""
 
     def __init__(
-        self, source: BackupSource, place: ObjectStore, scratch: Path, clock: Clock, lease: PlaceLease,
+        self, source: BackupSource, place: ObjectStore, scratch: Path, clock: Clock, lease: BackupLease,
         advance: Callable[[int], object],
     ) -> None:  # fmt: skip
         self._source, self._place, self._scratch, self._clock = source, place, scratch, clock

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
     "backup_id", "fetch_object", "fetch_part", "file_name", "find_backup", "list_backups", "log_entries",
-    "newest_backup", "open_place", "part_name", "stored_chunks", "stored_objects", "write_backup", "write_entries",
+    "newest_backup", "open_location", "part_name", "stored_chunks", "stored_objects", "write_backup", "write_entries",
     "write_objects",
 )  # fmt: skip
 
@@ -176,7 +176,7 @@ def write_backup(place: ObjectStore, backup: Backup) -> None:
     place.put(_name(backup.id), _FORM.encode(backup))
 
 
-def open_place(where: str) -> ObjectStore:
+def open_location(where: str) -> ObjectStore:
     """The files of a place; a folder is its owner's alone, as a pond is: a backup holds the keys that sign URLs."""
     return open_objects(where) if "://" in where else FolderObjects(where, 0o700)
 

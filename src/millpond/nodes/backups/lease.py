@@ -18,7 +18,7 @@ from millpond.kernel.lease import LEASE, Lease, LeaseWatch
 from millpond.stores.objects import ObjectStore
 from millpond.stores.objects.settled import settled_swap
 
-__all__ = ("LEASE_SECONDS", "PlaceLease", "end_lease", "leased")
+__all__ = ("LEASE_SECONDS", "BackupLease", "end_lease", "leased")
 
 LEASE_SECONDS = 300
 """The time after which the lease of a process that died is over. 8 MiB must be stored in half of it."""
@@ -27,11 +27,11 @@ _BEATS = 30
 _NAME = "current.json"
 
 
-class PlaceLease:
+class BackupLease:
     """The lease on a place, held. Call `extend` before each step, and `confirm` before one that others rely on."""
 
-    def __init__(self, place: ObjectStore, clock: Clock, tag: str, lease: Lease) -> None:
-        self._place, self._clock, self._tag, self._lease = place, clock, tag, lease
+    def __init__(self, store: ObjectStore, clock: Clock, tag: str, lease: Lease) -> None:
+        self._store, self._clock, self._tag, self._lease = store, clock, tag, lease
         self._due = clock.monotonic() + LEASE_SECONDS / _BEATS
         self._lock = threading.Lock()  # files go side by side, and each holds it longer
 
@@ -59,17 +59,17 @@ class PlaceLease:
 
     def _swap(self, lease: Lease) -> None:
         try:
-            self._tag = settled_swap(self._place, _NAME, LEASE.encode(lease), self._tag, self._clock)
+            self._tag = settled_swap(self._store, _NAME, LEASE.encode(lease), self._tag, self._clock)
         except Conflict as error:
             raise Fenced(
-                "another one changes this place for backups now", kind="backup_fenced", place=self._place.where,
+                "another one changes this place for backups now", kind="backup_fenced", place=self._store.where,
                 hint="begin again when it is done",
             ) from error  # fmt: skip
         self._lease = lease
 
 
 @contextmanager
-def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
+def leased(store: ObjectStore, clock: Clock) -> Iterator[BackupLease]:
     """Hold the lease on a place; a holder that seems to have died is watched before, for `LEASE_SECONDS`.
 
     Raises: `Conflict`, kind `backup_busy`, when another one holds it.
@@ -79,7 +79,7 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
     def read() -> Lease:
         nonlocal tag
         try:
-            tagged = place.get_tagged(_NAME)
+            tagged = store.get_tagged(_NAME)
         except NotFound:
             return Lease()
         tag, data = tagged.tag, tagged.data.to_pybytes()
@@ -91,26 +91,26 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
     # An object has no number of its changes: it is read once in a while.
     free = LeaseWatch(clock).wait_free(_NAME, read, LEASE_SECONDS, lambda: 0)
     if free is None:
-        raise _busy(place)
+        raise _busy(store)
     lease = free.taken(clock.random_id(), clock)
     try:
-        tag = settled_swap(place, _NAME, LEASE.encode(lease), tag, clock)
+        tag = settled_swap(store, _NAME, LEASE.encode(lease), tag, clock)
     except Conflict as error:
-        raise _busy(place) from error
-    held = PlaceLease(place, clock, tag, lease)
+        raise _busy(store) from error
+    held = BackupLease(store, clock, tag, lease)
     try:
         yield held
     finally:
         held.end()
 
 
-def end_lease(place: ObjectStore) -> None:
+def end_lease(store: ObjectStore) -> None:
     """End the lease of whoever had it: for one who knows that nobody works in the place, as behind a lock."""
-    place.delete(_NAME)
+    store.delete(_NAME)
 
 
-def _busy(place: ObjectStore) -> Conflict:
+def _busy(store: ObjectStore) -> Conflict:
     return Conflict(
-        "a backup or a clean-up is at work in this place", kind="backup_busy", place=place.where,
+        "a backup or a clean-up is at work in this place", kind="backup_busy", place=store.where,
         hint=f"try again when it is done; if it died, in {LEASE_SECONDS} seconds",
     )  # fmt: skip

@@ -42,7 +42,7 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
     Raises: what reading the catalogue raises; nothing is removed then.
     """
     sweep_pond(pond.folder)
-    old = [place for parent in (*_MAPS, *_PARTS) for place in _old_folders(pond.folder / parent, now_ms)]
+    old = [folder for parent in (*_MAPS, *_PARTS) for folder in _old_folders(pond.folder / parent, now_ms)]
     if not old:
         return []
     definitions = [pond_map.definition for pond_map in pond.maps()]
@@ -51,26 +51,26 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
     folders = {f"{parent}/{folder_name(definition)}" for definition in definitions for parent in _MAPS}
     folders |= {f"{parent}/{part.part}" for part in pond.parts.list() for parent in _PARTS}
     gone = []
-    for place in old:
-        name = f"{place.parent.name}/{place.name}"
+    for folder in old:
+        name = f"{folder.parent.name}/{folder.name}"
         if name not in folders:
-            if place.parent.name not in _MAPS:
-                remove_tree(place)
-            elif not pond.catalogue.remove_dropped(place):
+            if folder.parent.name not in _MAPS:
+                remove_tree(folder)
+            elif not pond.catalogue.remove_dropped(folder):
                 continue  # of a map that was dropped, and somebody names or reads what is in it
-            _log.warning("removed a folder that belonged to nothing: %s", place)
+            _log.warning("removed a folder that belonged to nothing: %s", folder)
             gone.append(name)
     return gone
 
 
 def _old_folders(parent: Path, now_ms: int) -> list[Path]:
-    return [place for place in sorted(parent.glob("[!.]*")) if _age_ms(place, now_ms) >= AGE_MS_MIN]
+    return [folder for folder in sorted(parent.glob("[!.]*")) if _age_ms(folder, now_ms) >= AGE_MS_MIN]
 
 
-def _age_ms(place: Path, now_ms: int) -> int:
+def _age_ms(folder: Path, now_ms: int) -> int:
     """Age of a folder in ms; −1 if it is not a folder or has vanished."""
     try:
-        status = place.stat()
+        status = folder.stat()
     except FileNotFoundError:
         return -1
     return now_ms - status.st_mtime_ns // 1_000_000 if stat.S_ISDIR(status.st_mode) else -1

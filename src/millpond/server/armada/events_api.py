@@ -19,7 +19,7 @@ from millpond.errors import NotFound
 from millpond.events.ids import format_id
 from millpond.events.index import State, StreamIndex
 from millpond.events.names import StreamName
-from millpond.events.starts import start_place
+from millpond.events.starts import start_position
 from millpond.nodes.tokens import Caller
 from millpond.server.access import share_of
 from millpond.server.armada.means import Means
@@ -36,8 +36,8 @@ __all__ = (
     "WATCH_KEY",
     "Forms",
     "JobSetQuery",
-    "Place",
-    "find_place",
+    "JobSetStart",
+    "find_start",
     "messages",
     "serving",
 )
@@ -49,7 +49,7 @@ WATCH_KEY, WATCH_ALL = "millpond-watch", "all"
 class JobSetQuery:
     """A question for the events of a stream, `watch` for ever, an error where there is none.
 
-    `after` is an id, or as `starts.start_place` takes it: Armada's `from_message_id` and `from_id` are texts.
+    `after` is an id, or as `starts.start_position` takes it: Armada's `from_message_id` and `from_id` are texts.
     """
 
     stream: StreamName
@@ -59,7 +59,7 @@ class JobSetQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobSetStart:
     """A place in a stream to read from, and the last id that it had when the question came."""
 
     stream: StreamName
@@ -82,7 +82,7 @@ class Forms:
 _PLAIN, _ALL = Forms(plain_message), Forms(stored_message, marker)
 
 
-async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
+async def find_start(means: Means, caller: Caller, query: JobSetQuery) -> JobSetStart:
     """The place that a question is about.
 
     Raises:
@@ -93,7 +93,7 @@ async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
     stream = query.stream.check()
     need_stream(caller, "read", stream)
     after, index = await run_sync(_start, means, stream, query)
-    return Place(stream, after, 0 if index is None else index.last_id, _mark_of(index), share_of(caller))
+    return JobSetStart(stream, after, 0 if index is None else index.last_id, _mark_of(index), share_of(caller))
 
 
 def _mark_of(index: StreamIndex | None) -> int:
@@ -106,7 +106,7 @@ def _mark_of(index: StreamIndex | None) -> int:
 def _start(means: Means, stream: StreamName, query: JobSetQuery) -> tuple[int, StreamIndex | None]:
     """The place to begin at, and the index of a stream, which was looked for where it must be."""
     index = means.events.store.index(stream)
-    after = start_place(query.after, lambda: index)
+    after = start_position(query.after, lambda: index)
     if index is None:
         means.need_queue(stream.queue)
     if query.error_if_missing and (index is None or not index.count):
@@ -118,23 +118,23 @@ def _start(means: Means, stream: StreamName, query: JobSetQuery) -> tuple[int, S
 
 
 async def messages(
-    means: Means, place: Place, forms: Forms, *, watch: bool, protocol: str = GRPC
+    means: Means, start: JobSetStart, forms: Forms, *, watch: bool, protocol: str = GRPC
 ) -> AsyncGenerator[list[bytes], None]:
     """The messages of a stream from a place on, in groups, each to be sent before the next is taken.
 
     Raises:
         Unavailable: there are too many watchers, or the node is stopping.
     """
-    with means.watching.entered(place.share, protocol):
-        async with aclosing(_live(means, place, forms) if watch else _stored(means, place, forms)) as sent:
+    with means.watching.entered(start.share, protocol):
+        async with aclosing(_live(means, start, forms) if watch else _stored(means, start, forms)) as sent:
             async for group in sent:
                 yield group
 
 
-async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
-    after = place.after
-    while after < place.last_id:
-        piece = await means.watching.read(place.stream, after, place.last_id, place.mark, place.share)
+async def _stored(means: Means, start: JobSetStart, forms: Forms) -> AsyncGenerator[list[bytes], None]:
+    after = start.after
+    while after < start.last_id:
+        piece = await means.watching.read(start.stream, after, start.last_id, start.mark, start.share)
         if piece.gap and forms.marker is not None:
             yield [forms.marker(format_id(after), pb.Marker.GAP)]
         yield piece.encoded(forms.encode)
@@ -143,9 +143,9 @@ async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[li
         after = piece.after
 
 
-async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
-    after = place.after
-    watching = means.watching.slices(place.stream, after, place.last_id, place.mark, place.share)
+async def _live(means: Means, start: JobSetStart, forms: Forms) -> AsyncGenerator[list[bytes], None]:
+    after = start.after
+    watching = means.watching.slices(start.stream, after, start.last_id, start.mark, start.share)
     async with aclosing(watching) as slices:
         async for piece in slices:
             if forms.marker is not None:
@@ -174,9 +174,9 @@ def _watch(call: Call[Means], request: pb.WatchRequest) -> AsyncGenerator[list[b
 
 
 async def _groups(call: Call[Means], query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
-    place = await find_place(call.service, call.caller, query)
+    start = await find_start(call.service, call.caller, query)
     forms = _ALL if call.metadata.get(WATCH_KEY) == WATCH_ALL else _PLAIN
-    async with aclosing(messages(call.service, place, forms, watch=query.watch)) as groups:
+    async with aclosing(messages(call.service, start, forms, watch=query.watch)) as groups:
         async for group in groups:
             yield group
 

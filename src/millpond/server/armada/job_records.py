@@ -26,7 +26,7 @@ from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore
-from millpond.events.shared_jobs import JobPlace, JobRows
+from millpond.events.shared_jobs import JobLocation, JobRows
 from millpond.kernel.cache import Cache
 from millpond.kernel.patience import check_patience
 from millpond.kernel.turns import Turns
@@ -169,11 +169,11 @@ class JobRecords:
         """The ids of the jobs of a stream with an external URI, oldest first."""
         return self._rows.named(stream, uri)
 
-    def places(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+    def locations(self, job_ids: Iterable[str]) -> dict[str, JobLocation]:
         """The places of jobs, of those that were submitted."""
         return self._rows.find(dict.fromkeys(filter(is_job_id, job_ids)))
 
-    def of(self, places: Mapping[str, JobPlace]) -> dict[str, JobRecord]:
+    def of(self, locations: Mapping[str, JobLocation]) -> dict[str, JobRecord]:
         """The records of jobs as of now; those whose events are gone are left out.
 
         Raises:
@@ -181,9 +181,9 @@ class JobRecords:
             Invalid: they are more bytes than one question may have.
             Unavailable: the storage is out of reach.
         """
-        by_stream: dict[StreamName, dict[str, JobPlace]] = {}
-        for job_id, place in places.items():
-            by_stream.setdefault(place.stream, {})[job_id] = place
+        by_stream: dict[StreamName, dict[str, JobLocation]] = {}
+        for job_id, location in locations.items():
+            by_stream.setdefault(location.stream, {})[job_id] = location
         records: dict[str, JobRecord] = {}
         room = _Room(ANSWER_BYTES_MAX)
         for stream, jobs in by_stream.items():
@@ -192,7 +192,7 @@ class JobRecords:
                 records |= self._of_stream(stream, jobs, room)
         return records
 
-    def _of_stream(self, stream: StreamName, jobs: Mapping[str, JobPlace], room: _Room) -> dict[str, JobRecord]:
+    def _of_stream(self, stream: StreamName, jobs: Mapping[str, JobLocation], room: _Room) -> dict[str, JobRecord]:
         index = self._store.index(stream)
         if index is None:
             return {}

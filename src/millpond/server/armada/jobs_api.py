@@ -61,7 +61,7 @@ def _submit(call: Call[Means], request: pb.JobSubmitRequest) -> pb.JobSubmitResp
             jobs_max=JOBS_MAX, hint="submit fewer at once",
         )  # fmt: skip
     now_ms = call.service.node.clock.now_ms()
-    jobs = [_new_job(item, place, now_ms, call.user) for place, item in enumerate(request.job_request_items)]
+    jobs = [_new_job(item, position, now_ms, call.user) for position, item in enumerate(request.job_request_items)]
     ids = call.service.submissions.submit(stream, jobs)
     call.notes["jobs"] = len(ids)
     response = pb.JobSubmitResponse()
@@ -70,8 +70,8 @@ def _submit(call: Call[Means], request: pb.JobSubmitRequest) -> pb.JobSubmitResp
     return response
 
 
-def _new_job(item: pb.JobSubmitRequestItem, place: int, now_ms: int, owner: str) -> NewJob:
-    _check_item(item, place)
+def _new_job(item: pb.JobSubmitRequestItem, position: int, now_ms: int, owner: str) -> NewJob:
+    _check_item(item, position)
     job = pb.Job(
         priority=item.priority, pod_spec=item.pod_spec if item.HasField("pod_spec") else item.pod_specs[0],
         namespace=item.namespace, labels=item.labels, annotations=item.annotations,
@@ -88,7 +88,7 @@ def _new_job(item: pb.JobSubmitRequestItem, place: int, now_ms: int, owner: str)
     return NewJob(events, item.client_id, job.annotations.get(EXTERNAL_JOB_URI, ""))
 
 
-def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
+def _check_item(item: pb.JobSubmitRequestItem, position: int) -> None:
     specs = len(item.pod_specs) + item.HasField("pod_spec")
     size = sum(map(len, item.pod_specs)) + len(item.pod_spec)
     problem = None
@@ -103,7 +103,7 @@ def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
     elif len(item.external_job_uri or item.annotations.get(EXTERNAL_JOB_URI, "")) > URI_CHARS_MAX:
         problem = f"its external URI has more than {URI_CHARS_MAX} characters"
     if problem is not None:
-        raise Invalid(f"a job cannot be submitted: {problem}", kind="job_invalid", place=place)
+        raise Invalid(f"a job cannot be submitted: {problem}", kind="job_invalid", place=position)
 
 
 # -- changes of active jobs ---------------------------------------------------------------------------

@@ -106,8 +106,10 @@ def _records(call: Call[Means], job_ids: Iterable[str]) -> dict[str, JobRecord]:
             hint="ask for fewer at once",
         )  # fmt: skip
     records = call.service.records
-    places = records.places(ids).items()
-    return records.of({id_: place for id_, place in places if may_stream(call.caller, "read", place.stream)})
+    locations = records.locations(ids).items()
+    return records.of(
+        {id_: location for id_, location in locations if may_stream(call.caller, "read", location.stream)}
+    )
 
 
 def _state(record: JobRecord | None) -> Any:

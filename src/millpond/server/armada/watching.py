@@ -158,12 +158,12 @@ class Watching:
             # What was sent may be ahead of the watch: a slice that another reader left can be longer than its batch.
             events = await watch.next_batch_async(ALIVE_SECONDS)
             self._hold((stream, mark), before, _cut(stream, events, gap=watch.gaps > gaps))
-            place = parse_id(watch.after)
-            if place == before and caught_up:
+            position = parse_id(watch.after)
+            if position == before and caught_up:
                 yield None
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
-            while after < place:
-                piece = await self.read(stream, after, place, mark, share)
+            while after < position:
+                piece = await self.read(stream, after, position, mark, share)
                 after = max(piece.after, after)
                 if not piece.events and not piece.gap:
                     break

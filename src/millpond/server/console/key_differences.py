@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond.kernel.keys import decode, encode
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
-from millpond.refs.diffs import ADDRESS_TYPES, Place, compared, difference_page, map_differences
+from millpond.refs.diffs import ADDRESS_TYPES, Position, compared, difference_page, map_differences
 from millpond.refs.refs import Refs
 from millpond.server.console.runs import bookmark_in
 from millpond.server.console.tables import shown_rows
@@ -42,14 +42,14 @@ def keys_that_differ(
     sides = compared(
         states, left, right, map=map or None, three_dots=three_dots, only_of=partial(caller.may, "read")
     )  # fmt: skip
-    bookmarks, place, skipped = sides.bookmarks(), b"", 0
+    bookmarks, position, skipped = sides.bookmarks(), b"", 0
     if after:
-        place, skipped = decode(bookmarks.place(bookmark_in(after)))  # type: ignore[assignment]
+        position, skipped = decode(bookmarks.position(bookmark_in(after)))  # type: ignore[assignment]
     parts: list[tuple[bytes, int, pa.Table]] = []
-    for step in map_differences(sides.old, sides.new, states.layers_for, Place.of(place) if place else None):
+    for step in map_differences(sides.old, sides.new, states.layers_for, Position.of(position) if position else None):
         rows = difference_page(iter([step]), sides)[0]
-        parts.append((place, skipped, rows.slice(skipped)))
-        place, skipped = step.place.packed(), 0
+        parts.append((position, skipped, rows.slice(skipped)))
+        position, skipped = step.position.packed(), 0
         if sum(part.num_rows for _, _, part in parts) > ROWS_MAX:
             break
     table = _joined([part for _, _, part in parts], sides.schema)
@@ -70,8 +70,8 @@ def _joined(parts: list[pa.Table], schema: pa.Schema | None) -> pa.Table:
 
 def _behind(parts: list[tuple[bytes, int, pa.Table]], shown: int) -> tuple[bytes, int] | None:
     """The place behind so many rows; None behind the last."""
-    for place, skipped, part in parts:
+    for position, skipped, part in parts:
         if shown < part.num_rows:
-            return place, skipped + shown
+            return position, skipped + shown
         shown -= part.num_rows
     return None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from millpond.events.ids import format_id, id_time_ms, place_before
+from millpond.events.ids import format_id, id_time_ms, position_before
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.kernel.hours import HOUR_MS
 from millpond.maps.layered.history import Change, newest_changes
@@ -111,17 +111,17 @@ def _read(node: Node, name: str, sources: Mapping[int, str]) -> list[dict[str, A
     if index is None or not index.days():
         return []
     for span_ms in _SPANS_MS:
-        start = _place(index, node.clock.now_ms() - span_ms)
+        start = _position(index, node.clock.now_ms() - span_ms)
         ended = list(islice(events.read(*stream, start, filters=_ENDED), _LOADS_MAX + 1))
         if len(ended) <= _LOADS_MAX:
             break
     return [_load(name, event, sources) for event in reversed(ended[:_LOADS_MAX])]
 
 
-def _place(index: StreamIndex, since_ms: int) -> str:
+def _position(index: StreamIndex, since_ms: int) -> str:
     """The id from which to read: of an instant, or before the newest day when that is older."""
     if id_time_ms(index.last_id) >= since_ms:
-        return format_id(min(place_before(max(0, since_ms)), index.last_id))
+        return format_id(min(position_before(max(0, since_ms)), index.last_id))
     return format_id(index.days()[-1][0].first_id - 1)
 
 

@@ -99,9 +99,9 @@ def _rows(at: Reference, entry: Entry) -> dict[str, Any] | None:
     if ending not in ENDINGS:
         return None
     if ending == "parquet" and size > WHOLE_BYTES_MAX:
-        place, name = at.context.place(entry.address)
+        store, name = at.context.locate(entry.address)
         return first_rows_of_ranges(
-            lambda start, stop: b"".join(read_bytes(place, name, start, stop)), size, PAGE_ROWS
+            lambda start, stop: b"".join(read_bytes(store, name, start, stop)), size, PAGE_ROWS
         )  # fmt: skip
     data = _begin(at, path, size if ending == "parquet" else min(size, ROWS_BYTES))
     return first_rows(ending, data if ending == "parquet" else _whole_lines(data), PAGE_ROWS)

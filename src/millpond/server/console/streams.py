@@ -32,7 +32,7 @@ from millpond.server.console.actions import actions_of
 from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
-from millpond.server.routes.events import Watched, entered, place_after, reading_of
+from millpond.server.routes.events import Watched, entered, position_after, reading_of
 from millpond.server.routes.table import EVENTS_BYTES, On, read
 from millpond.server.stream_rights import readable_streams
 
@@ -95,8 +95,10 @@ def routes(node: Node) -> Routes:
         stream, matching = StreamName(queue, job_set).check(), filter_of(_filters(kind, job))
         with entered(request, 1) as begun:
             after = request.headers.get("last-event-id") or "newest"
-            place = await run_sync(lambda: place_after(node, stream, after))
-            watching = node.events.watchers.watch(stream, place, matching, follow=True, in_thread=reading_of(request))
+            position = await run_sync(lambda: position_after(node, stream, after))
+            watching = node.events.watchers.watch(
+                stream, position, matching, follow=True, in_thread=reading_of(request)
+            )
             begun.callback(watching.close)
             headers = {**HEADERS, "X-Accel-Buffering": "no"}
             return Watched(_rows(request, watching), begun.pop_all(), "text/event-stream", headers)

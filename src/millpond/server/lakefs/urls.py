@@ -56,10 +56,10 @@ class Urls:
         checksum: str = "", modified: int = 0,
     ) -> tuple[str, int]:  # fmt: skip
         expires = self._now + seconds
-        place, name = self._context.place(address)
-        if isinstance(place, BucketObjects) and can_presign(place):
+        store, name = self._context.locate(address)
+        if isinstance(store, BucketObjects) and can_presign(store):
             try:
-                return presign(place, name, seconds, method), expires
+                return presign(store, name, seconds, method), expires
             except Denied:
                 pass  # no credentials to sign with: the node signs, and reads with what it has
         access = SignedAccess(method, self._context.uid, address, expires, content_type, checksum, modified)

@@ -38,11 +38,11 @@ from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
-from millpond.events.many_watch import ManyWatch, places_of
+from millpond.events.many_watch import ManyWatch, positions_of
 from millpond.events.names import OWN_QUEUE, StreamName
 from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream_event
 from millpond.events.selection import no_such_stream
-from millpond.events.starts import start_place
+from millpond.events.starts import start_position
 from millpond.events.watchers import InThread, Watch
 from millpond.json_forms import to_json
 from millpond.nodes.node import Node
@@ -59,7 +59,7 @@ from millpond.server.wire import RequestBody, shown_to
 __all__ = (
     "AppendedResponse", "DayResponse", "IndexResponse",
     "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
-    "Watched", "WatchedStream", "entered", "place_after", "reading_of", "routes",
+    "Watched", "WatchedStream", "entered", "position_after", "reading_of", "routes",
 )  # fmt: skip
 
 NDJSON = "application/x-ndjson"
@@ -215,8 +215,8 @@ def _add_read(router: Routes, node: Node) -> None:
         matching = filter_of_pairs(pair for pair in request.query_params.multi_items() if is_filter(pair[0]))
         stream, watchers = StreamName(queue, job_set).check(), node.events.watchers
         with entered(request, 1 if follow else 0) as begun:
-            place = await run_sync(lambda: place_after(node, stream, after))
-            watch = watchers.watch(stream, place, matching, follow=follow, in_thread=reading_of(request))
+            position = await run_sync(lambda: position_after(node, stream, after))
+            watch = watchers.watch(stream, position, matching, follow=follow, in_thread=reading_of(request))
             begun.callback(watch.close)
             return Watched(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
@@ -226,24 +226,24 @@ def _add_read(router: Routes, node: Node) -> None:
     )  # fmt: skip
     async def watch_events(request: Request, caller: Caller, request_body: WatchRequest) -> Response:
         """The events after the given ids, each with `stream`: the place of its stream in the request."""
-        places = {(stream.queue, stream.job_set): stream.after for stream in request_body.streams}
-        if len(places) < len(request_body.streams):
+        positions = {(stream.queue, stream.job_set): stream.after for stream in request_body.streams}
+        if len(positions) < len(request_body.streams):
             raise Invalid("a stream is named twice", kind="event_watch", streams=len(request_body.streams))
-        for place in places:
-            need_stream(caller, "read", StreamName(*place))
+        for position in positions:
+            need_stream(caller, "read", StreamName(*position))
         matching = filter_of(request_body.filters)
         follow, watchers = request_body.follow, node.events.watchers
-        with entered(request, len(places) if follow else 0) as begun:
-            starts = await run_sync(lambda: places_of(places, partial(place_after, node)))
+        with entered(request, len(positions) if follow else 0) as begun:
+            starts = await run_sync(lambda: positions_of(positions, partial(position_after, node)))
             watch = ManyWatch(watchers, starts, matching, follow=follow, in_thread=reading_of(request))
             begun.callback(watch.close)
             lines = _lines_of_many(request, watch, follow=follow, filtered=matching != ALL)
             return Watched(lines, begun.pop_all())
 
 
-def place_after(node: Node, stream: StreamName, after: str) -> int:
+def position_after(node: Node, stream: StreamName, after: str) -> int:
     """The place in a stream that a text names."""
-    return start_place(after, lambda: node.events.store.index(stream))
+    return start_position(after, lambda: node.events.store.index(stream))
 
 
 def reading_of(request: Request) -> InThread:

@@ -22,7 +22,7 @@ from millpond.events.names import StreamName
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import while_admitted
-from millpond.server.armada.events_api import WATCH_ALL, Forms, JobSetQuery, Place, find_place, messages
+from millpond.server.armada.events_api import WATCH_ALL, Forms, JobSetQuery, JobSetStart, find_start, messages
 from millpond.server.armada.means import Means
 from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
 from millpond.server.armada.watching import HTTP
@@ -57,20 +57,20 @@ def routes(_node: Node) -> Routes:
         """The events of a job set, as they are stored and as they come."""
         means: Means = request.app.state.job_sets
         query = JobSetQuery(StreamName(queue, id), job_set.fromMessageId, job_set.watch, job_set.errorIfMissing)
-        place = await find_place(means, caller, query)
+        start = await find_start(means, caller, query)
         forms = ALL_LINES if millpond_watch == WATCH_ALL else LINES
-        means.watching.check_room(place.share)
-        lines = while_admitted(request, _lines(request, means, place, forms, watch=job_set.watch))
+        means.watching.check_room(start.share)
+        lines = while_admitted(request, _lines(request, means, start, forms, watch=job_set.watch))
         return StreamingResponse(lines, media_type=NDJSON)
 
     return router
 
 
 async def _lines(
-    request: Request, means: Means, place: Place, forms: Forms, *, watch: bool
+    request: Request, means: Means, start: JobSetStart, forms: Forms, *, watch: bool
 ) -> AsyncGenerator[bytes, None]:
     try:
-        async with aclosing(messages(means, place, forms, watch=watch, protocol=HTTP)) as batches:
+        async with aclosing(messages(means, start, forms, watch=watch, protocol=HTTP)) as batches:
             async for lines in batches:
                 if lines:
                     yield b"".join(lines)

@@ -23,7 +23,7 @@ from starlette.responses import Response
 from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.lookup import ARROW_STREAM
 from millpond.nodes.node import Node
-from millpond.refs.diffs import Place, compared, difference_page, map_differences
+from millpond.refs.diffs import Position, compared, difference_page, map_differences
 from millpond.refs.face import MAIN, POND
 from millpond.refs.refs import Refs
 from millpond.server.access import caller_in, note_change
@@ -91,10 +91,10 @@ def routes(node: Node) -> Routes:
             states, left, right, map=map, three_dots=three_dots, only_of=partial(caller_in(request).may, "read")
         )
         bookmarks = sides.bookmarks()
-        after = None if bookmark is None else Place.of(bookmarks.place(_bytes_of(bookmark)))
+        after = None if bookmark is None else Position.of(bookmarks.position(_bytes_of(bookmark)))
         steps = map_differences(sides.old, sides.new, states.layers_for, after)
-        page, place = difference_page(steps, sides, limit=limit, bytes_max=DIFF_BYTES_MAX)
-        following = None if place is None else bookmarks.of(place.packed()).hex()
+        page, position = difference_page(steps, sides, limit=limit, bytes_max=DIFF_BYTES_MAX)
+        following = None if position is None else bookmarks.of(position.packed()).hex()
         about = {"left": sides.pins[0], "right": sides.pins[1], "bookmark": following}
         return _table(page.replace_schema_metadata({name: text for name, text in about.items() if text is not None}))
 

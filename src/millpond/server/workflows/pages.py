@@ -42,7 +42,7 @@ def page_behind(
 
 
 def _place_in(request: Any) -> bytes:
-    return _bookmarks(request).place(request.bookmark) if request.HasField("bookmark") else b""
+    return _bookmarks(request).position(request.bookmark) if request.HasField("bookmark") else b""
 
 
 def _page(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], request: Any) -> Message:

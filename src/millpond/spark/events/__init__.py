@@ -2,7 +2,7 @@
 
 columns.py                  rows as events
 selection.py plan.py        the events that are wanted, and the tasks that read them
-places.py                   the streams of a pond in a folder, in Redis, or on nodes
+locations.py                the streams of a pond in a folder, in Redis, or on nodes
 source.py                   `format("millpond.events")`
 reader.py follower.py       reading in batches, and as a stream
 runs.py sinks.py            writing: tasks sort, the driver appends

@@ -23,7 +23,7 @@ from millpond.errors import Conflict, Invalid, NotFound
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index import State, StreamIndex
 from millpond.events.names import StreamName
-from millpond.spark.events.places import EventsPlace, Streams, read_matching
+from millpond.spark.events.locations import EventsLocation, Streams, read_matching
 from millpond.spark.events.plan import EventSlices, Slice, planned, read_pages, rows_of, stream_slices
 from millpond.spark.events.reader import in_batches
 from millpond.spark.events.selection import FollowSettings, Selection
@@ -44,10 +44,10 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams. The driver keeps the place open; tasks open it for as long as they read."""
 
     def __init__(
-        self, place: EventsPlace, selection: Selection, columns: Sequence[str], settings: FollowSettings,
+        self, location: EventsLocation, selection: Selection, columns: Sequence[str], settings: FollowSettings,
         clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        self.place, self.selection, self.columns, self.settings = place, selection, list(columns), settings
+        self.location, self.selection, self.columns, self.settings = location, selection, list(columns), settings
         self.clock = clock or SystemClock()
         self._opened: tuple[ExitStack, Streams] | None = None
         self._target: Cursors | None = None
@@ -139,7 +139,7 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _store(self) -> Streams:
         if self._opened is None:
             stack = ExitStack()
-            self._opened = stack, stack.enter_context(self.place.open())
+            self._opened = stack, stack.enter_context(self.location.open())
         return self._opened[1]
 
     # -- reading --------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not isinstance(partition, EventSlices):
             return  # Spark's own: there is nothing to read
-        with self.place.open() as store:
+        with self.location.open() as store:
             for slice_ in partition.slices:
                 for page in read_pages(store, slice_, self.selection.matching):
                     if page.gap and self.settings.fail_on_expired:

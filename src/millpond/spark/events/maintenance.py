@@ -22,8 +22,8 @@ from millpond.events.ages import Ages
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules, StreamStore, Work
-from millpond.spark.events.places import PondEvents, RedisEvents, store_place
-from millpond.spark.places import PondLike, place_of
+from millpond.spark.events.locations import PondEvents, RedisEvents, store_location
+from millpond.spark.locations import PondLike, location_of
 from millpond.spark.private_api import need_classic
 from millpond.times.durations import parse_duration
 
@@ -48,7 +48,7 @@ def compress_events(
     after_ms = parse_duration(after)
     at_once = max(session.sparkContext.defaultParallelism, 1)
     rules = MaintenanceRules(compress_after_ms=after_ms, bytes_per_second=-(-bytes_per_second // at_once))
-    job = _Job(session, _place(session, pond), rules)
+    job = _Job(session, _location(session, pond), rules)
     return job.run(Work.COMPRESS, lambda work, streams: work.compress(streams=streams))
 
 
@@ -61,7 +61,7 @@ def expire_events(
     """
     need_classic(session, *_INSTEAD)
     after_ms = parse_duration(after)
-    job = _Job(session, _place(session, pond), MaintenanceRules(retention_ms=after_ms))
+    job = _Job(session, _location(session, pond), MaintenanceRules(retention_ms=after_ms))
 
     def expire(work: EventMaintenance, streams: Iterable[StreamName]) -> MaintenanceReport:
         return work.expire(streams=streams)
@@ -69,28 +69,28 @@ def expire_events(
     return job.run(Work.EXPIRE, expire) + job.run(Work.FORGET, expire)
 
 
-def _place(session: SparkSession, pond: PondLike | None) -> PondEvents | RedisEvents:
+def _location(session: SparkSession, pond: PondLike | None) -> PondEvents | RedisEvents:
     if isinstance(pond, str) and pond.startswith(("redis://", "rediss://")):
-        return store_place(pond)
-    return store_place(place_of(pond, session))
+        return store_location(pond)
+    return store_location(location_of(pond, session))
 
 
 class _Job:
     """Rounds of Spark jobs over the streams that the registry lists."""
 
-    def __init__(self, session: SparkSession, place: PondEvents | RedisEvents, rules: MaintenanceRules) -> None:
-        self._spark, self._place, self._rules = session.sparkContext, place, rules
+    def __init__(self, session: SparkSession, location: PondEvents | RedisEvents, rules: MaintenanceRules) -> None:
+        self._spark, self._location, self._rules = session.sparkContext, location, rules
 
     def run(
         self, work: Work, act: Callable[[EventMaintenance, Iterable[StreamName]], MaintenanceReport]
     ) -> MaintenanceReport:
-        place, rules, report = self._place, self._rules, MaintenanceReport()
-        with place.open() as store:
+        location, rules, report = self._location, self._rules, MaintenanceReport()
+        with location.open() as store:
             driver = _maintenance(store, rules)
             ages = driver.ages
 
             def done(streams: Iterator[StreamName]) -> Iterator[MaintenanceReport]:
-                with place.open() as store:
+                with location.open() as store:
                     yield act(_maintenance(store, rules, ages), streams)
 
             due = (stream for stream, _ in driver.due(work, store.now_ms()))

@@ -18,7 +18,7 @@ from millpond.events.filters import EventFilter
 from millpond.events.index import Day, State, StreamIndex
 from millpond.events.names import StreamName
 from millpond.events.rows import event_rows
-from millpond.spark.events.places import Streams, read_matching
+from millpond.spark.events.locations import Streams, read_matching
 from millpond.spark.events.selection import Selection
 
 __all__ = ("TASK_BYTES", "EventSlices", "Slice", "planned", "read_pages", "rows_of", "slices_of", "stream_slices")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from millpond.spark.events.places import EventsPlace
+from millpond.spark.events.locations import EventsLocation
 from millpond.spark.events.plan import EventSlices, planned, read_pages, rows_of, slices_of
 from millpond.spark.events.selection import Selection
 from millpond.spark.short_errors import short_errors
@@ -21,19 +21,19 @@ BATCH_ROWS = 65_536
 class EventsReader(DataSourceReader):
     """One read of the events that a selection describes."""
 
-    def __init__(self, place: EventsPlace, selection: Selection, columns: Sequence[str]) -> None:
-        self.place, self.selection, self.columns = place, selection, list(columns)
+    def __init__(self, location: EventsLocation, selection: Selection, columns: Sequence[str]) -> None:
+        self.location, self.selection, self.columns = location, selection, list(columns)
 
     def partitions(self) -> Sequence[EventSlices]:
         """Tasks of about the same number of bytes. A read of nothing has none."""
-        with self.place.open() as store:
+        with self.location.open() as store:
             return planned(slices_of(store, self.selection))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of one task; those that have expired since it was planned are left out."""
         if not isinstance(partition, EventSlices):
             return  # Spark's own: there is nothing to read
-        with self.place.open() as store:
+        with self.location.open() as store:
             for slice_ in partition.slices:
                 for page in read_pages(store, slice_, self.selection.matching):
                     rows = rows_of(page, slice_)

@@ -22,14 +22,14 @@ from pyspark.sql.datasource import (
 from millpond.errors import Invalid
 from millpond.events.days import DAY_MAX
 from millpond.events.filters import ALL, EventFilter, filter_of, filter_of_query
-from millpond.events.ids import ID_MAX, parse_id, place_before
+from millpond.events.ids import ID_MAX, parse_id, position_before
 from millpond.events.index import Day
 from millpond.events.names import StreamName
 from millpond.kernel.page import all_behind
-from millpond.spark.events.places import Streams
+from millpond.spark.events.locations import Streams
 from millpond.times.instants import parse_instant
 
-__all__ = ("FollowSettings", "Selection", "selection_of", "starting_place")
+__all__ = ("FollowSettings", "Selection", "selection_of", "starting_position")
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PAGE = 1_000
@@ -162,14 +162,14 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     )
 
 
-def starting_place(options: Mapping[str, str]) -> int:
+def starting_position(options: Mapping[str, str]) -> int:
     """The place before all events that were appended at `startingTimestamp` or later; without it, the start.
 
     Raises: `Invalid` for a time that is none, or has no zone.
     """
     text = options.get("startingTimestamp", "").strip()
     try:
-        return place_before(parse_instant(text)) if text else 0
+        return position_before(parse_instant(text)) if text else 0
     except Invalid as error:
         raise Invalid(
             "an option is no time", kind="option_value", option="startingTimestamp", value=repr(text),

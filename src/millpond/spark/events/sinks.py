@@ -21,7 +21,7 @@ from millpond.kernel.steps import step
 from millpond.spark.attempts import task_numbers
 from millpond.spark.epochs import this_epoch
 from millpond.spark.events.columns import RowForm
-from millpond.spark.events.places import EventsPlace, PondEvents
+from millpond.spark.events.locations import EventsLocation, PondEvents
 from millpond.spark.events.runs import EventLog, append_runs, write_runs
 from millpond.spark.short_errors import short_errors
 from millpond.spark.staging import StagingDir, job_over
@@ -58,10 +58,10 @@ def _write_task(
     return runs
 
 
-def _append(place: EventsPlace, tasks: Sequence[TaskRuns], log: EventLog) -> None:
+def _append(location: EventsLocation, tasks: Sequence[TaskRuns], log: EventLog) -> None:
     runs = [run for task in tasks for run in task.runs]
     if runs:
-        with place.appending() as append:
+        with location.appending() as append:
             done = append_runs(append, runs, log)
         if done.past_retention:
             _LOG.warning(
@@ -78,9 +78,9 @@ def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRuns]:
 class EventsWriter(DataSourceArrowWriter):
     """One job that appends a DataFrame; with a name for its source, the same rows again change nothing."""
 
-    def __init__(self, place: EventsPlace, form: RowForm, source: str) -> None:
-        self.place, self.form, self.log = place, form, EventLog(source)
-        self.staging_dir = _staging_dir(place, lasting=True)
+    def __init__(self, location: EventsLocation, form: RowForm, source: str) -> None:
+        self.location, self.form, self.log = location, form, EventLog(source)
+        self.staging_dir = _staging_dir(location, lasting=True)
         if self.staging_dir is not None:
             self.staging_dir.begin()
 
@@ -90,7 +90,7 @@ class EventsWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append the rows of all tasks."""
-        _append(self.place, _tasks(messages), self.log)
+        _append(self.location, _tasks(messages), self.log)
         self._end()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -106,9 +106,9 @@ class EventsWriter(DataSourceArrowWriter):
 class EventsEpochWriter(DataSourceStreamArrowWriter):
     """Appends the epochs of a query."""
 
-    def __init__(self, place: EventsPlace, form: RowForm) -> None:
-        self.place, self.form = place, form
-        self.staging_dir = _staging_dir(place, lasting=False)
+    def __init__(self, location: EventsLocation, form: RowForm) -> None:
+        self.location, self.form = location, form
+        self.staging_dir = _staging_dir(location, lasting=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskRuns:
         """Sort the rows of one partition of an epoch, on an executor."""
@@ -126,7 +126,7 @@ class EventsEpochWriter(DataSourceStreamArrowWriter):
         if not tasks:
             return
         step("events.tasks_done")
-        _append(self.place, tasks, EventLog(f"spark:{tasks[0].query}", batchId))
+        _append(self.location, tasks, EventLog(f"spark:{tasks[0].query}", batchId))
         step("events.epoch_appended")
         self._end(tasks)
 
@@ -140,8 +140,8 @@ class EventsEpochWriter(DataSourceStreamArrowWriter):
                 staging_dir.end()
 
 
-def _staging_dir(place: EventsPlace, *, lasting: bool) -> StagingDir | None:
+def _staging_dir(location: EventsLocation, *, lasting: bool) -> StagingDir | None:
     """A folder below the pond's; elsewhere runs travel with the messages. It outlives this process."""
-    if not isinstance(place, PondEvents):
+    if not isinstance(location, PondEvents):
         return None
-    return place.place.staging_dir(SystemClock(), os.getppid(), lasting=lasting)
+    return location.location.staging_dir(SystemClock(), os.getppid(), lasting=lasting)

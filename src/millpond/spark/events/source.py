@@ -34,12 +34,12 @@ from millpond.errors import Invalid
 from millpond.events.ids import ID_MAX
 from millpond.events.rows import EVENTS
 from millpond.spark.events.columns import form_of
-from millpond.spark.events.places import events_place
+from millpond.spark.events.locations import events_location
 from millpond.spark.events.reader import EventsReader, PushingEventsReader
-from millpond.spark.events.selection import FollowSettings, selection_of, starting_place
+from millpond.spark.events.selection import FollowSettings, selection_of, starting_position
 from millpond.spark.events.sinks import EventsEpochWriter, EventsWriter
+from millpond.spark.locations import Location, Rights
 from millpond.spark.options import check_options, comma_list, number, switch
-from millpond.spark.places import Place, Rights
 from millpond.spark.short_errors import short_errors
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ _OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
 class EventsSource(DataSource):
     """The streams of events of a pond, to read from or to append to."""
 
-    default: Place | None = None
+    default: Location | None = None
     rights: Rights = Rights()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_options(options, _OPTIONS)
-        self.place = events_place(options, self.default, self.rights)
+        self.location = events_location(options, self.default, self.rights)
 
     @classmethod
     def name(cls) -> str:
@@ -86,8 +86,8 @@ class EventsSource(DataSource):
         _check_schema(schema)
         made = PushingEventsReader if switch(self.options, "pushdown", default=False) else EventsReader
         selection = selection_of(self.options)
-        selection = replace(selection, after=max(selection.after, starting_place(self.options)))
-        return made(self.place, selection, schema.names)
+        selection = replace(selection, after=max(selection.after, starting_position(self.options)))
+        return made(self.location, selection, schema.names)
 
     def streamReader(self, schema: StructType) -> EventsFollower:  # noqa: N802 - Spark's name
         """A reader of events as they come, of the columns of `schema`.
@@ -105,7 +105,7 @@ class EventsSource(DataSource):
                     "a stream is read as a whole", kind="option_value", option=name,
                     hint="filter its rows, or read a batch",
                 )  # fmt: skip
-        return EventsFollower(self.place, selection_of(self.options), schema.names, self._followed())
+        return EventsFollower(self.location, selection_of(self.options), schema.names, self._followed())
 
     def _followed(self) -> FollowSettings:
         return FollowSettings(
@@ -123,19 +123,19 @@ class EventsSource(DataSource):
                 "a stream begins at earliest or latest, or at a time", kind="option_value", option="startingPosition",
                 value=repr(position), hint="for a time, option('startingTimestamp', …) alone",
             )  # fmt: skip
-        return ID_MAX if position == "latest" else starting_place(self.options)
+        return ID_MAX if position == "latest" else starting_position(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> EventsWriter:
         """A writer of rows that look like `schema`."""
         form = form_of(schema, self.options.get("queue"), self.options.get("job_set"))
         _check_mode(overwrite, "mode('append')")
-        return EventsWriter(self.place, form, self.options.get("source", ""))
+        return EventsWriter(self.location, form, self.options.get("source", ""))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> EventsEpochWriter:  # noqa: N802 - Spark's name
         """A writer of an epoch's rows that look like `schema`."""
         form = form_of(schema, self.options.get("queue"), self.options.get("job_set"))
         _check_mode(overwrite, "outputMode('append')")
-        return EventsEpochWriter(self.place, form)
+        return EventsEpochWriter(self.location, form)
 
 
 def _check_mode(overwrite: bool, mode: str) -> None:

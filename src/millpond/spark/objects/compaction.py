@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from millpond.ranges import join_parts
+from millpond.spark.locations import PondLike, location_of
 from millpond.spark.objects.opening import open_repository
-from millpond.spark.places import PondLike, place_of
 from millpond.spark.private_api import need_classic
 from millpond.versions.compaction import Compacted, compact
 from millpond.versions.repository_context import COMPRESSION, RepositoryContext
@@ -40,7 +40,7 @@ def compact_branch(
     """
 
     need_classic(session, "compaction by Spark", "use branch.staging.compact(), or a classic session")
-    with open_repository(pond, place_of(pond, session), repository) as opened_repository:
+    with open_repository(pond, location_of(pond, session), repository) as opened_repository:
         return compact(opened_repository.context, branch, fold=folding(session, task_rows))
 
 

@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millpond.arrays.xxh3 import hash_keys
 from millpond.ranges import CachedObjects, RangeEntry, open_range
+from millpond.spark.locations import PondLike, location_of
 from millpond.spark.objects.opening import open_repository
-from millpond.spark.places import PondLike, place_of
 from millpond.stores.objects import ObjectInfo, ObjectStore
 from millpond.times.durations import parse_duration
 from millpond.versions.collect import (
@@ -63,7 +63,7 @@ def collect_garbage(
     Raises: as `Repository.collect`; `Invalid` for a pond on nodes, or a duration that is none or too short.
     """
     grace_ms = checked_grace(parse_duration(grace) if isinstance(grace, str) else grace)
-    with open_repository(pond, place_of(pond, session), repository) as opened_repository:
+    with open_repository(pond, location_of(pond, session), repository) as opened_repository:
         work = _SparkWork(session, opened_repository.context, report)
         return collect(opened_repository.context, grace_ms=grace_ms, dry_run=dry_run, work=work)
 
@@ -87,13 +87,13 @@ class _SparkWork:
                 )
         else:
             tasks = -(-len(entries) // RANGES_A_TASK)
-            places = pa.table({
+            ranges = pa.table({
                 "id": [entry.id for entry in entries], "first": [entry.first for entry in entries],
                 "last": [entry.last for entry in entries], "count": [entry.count for entry in entries],
                 "size": [entry.size for entry in entries],
             })  # fmt: skip
             read = _range_hashes(self._context.ranges, self._context.namespace)
-            frame = self._session.createDataFrame(places.to_pandas()).repartition(tasks)
+            frame = self._session.createDataFrame(ranges.to_pandas()).repartition(tasks)
             # held, so that what is read of the ranges is of the time of marking
             self._needed.append(frame.mapInArrow(read, _HASH).localCheckpoint())
         for addresses in staged_addresses(self._context, branches):

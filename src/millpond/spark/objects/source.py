@@ -25,9 +25,9 @@ from pyspark.sql.types import StructType
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
+from millpond.spark.locations import Location, Rights
 from millpond.spark.objects.opening import open_repository
 from millpond.spark.options import check_options, number, pond_option
-from millpond.spark.places import Place, Rights
 from millpond.spark.short_errors import short_errors
 from millpond.versions.objects.entries import read_metadata
 from millpond.versions.objects.uploads import physical_address
@@ -60,13 +60,13 @@ OBJECTS = pa.schema(
 class ObjectsSource(DataSource):
     """The entries of one ref of one repository, to read."""
 
-    default: Place | None = None
+    default: Location | None = None
     rights: Rights = Rights()
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         check_options(options, OPTIONS, ())
-        self.place = pond_option(options, self.default, self.rights)
+        self.location = pond_option(options, self.default, self.rights)
         self.repository = options.get("repository") or ""
         if not self.repository:
             raise Invalid("no repository is named", kind="repository_unnamed", hint="say option('repository', name)")
@@ -87,7 +87,7 @@ class ObjectsSource(DataSource):
         """
         _check_schema(schema)
         keys = starting(self.options.get("prefix") or "")
-        with open_repository(None, self.place, self.repository) as repository:
+        with open_repository(None, self.location, self.repository) as repository:
             context = repository.context
             with context.space.read() as tx:
                 view = view_at(context, tx, self.options.get("ref") or repository.record.default_branch)

@@ -38,8 +38,8 @@ class ObjectsBelow(Objects):
         return self.inner.size(self.folder + name)
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
-        place = (self.folder + under).rstrip("/")
-        for info in self.inner.list(place, prefix=self.folder + prefix, after=self.folder + after if after else ""):
+        path = (self.folder + under).rstrip("/")
+        for info in self.inner.list(path, prefix=self.folder + prefix, after=self.folder + after if after else ""):
             yield replace(info, name=info.name.removeprefix(self.folder))
 
     def delete(self, *names: str) -> None:

@@ -130,12 +130,12 @@ class CopiesOf:
 
     def all(self) -> Iterator[Copy]:
         """All copies."""
-        for place in self.folder.glob(self.pattern):
-            yield from self.below(place)
+        for path in self.folder.glob(self.pattern):
+            yield from self.below(path)
 
-    def below(self, place: Path) -> Iterator[Copy]:
+    def below(self, path: Path) -> Iterator[Copy]:
         """The copies in one place."""
-        for folder in _entries(place):
+        for folder in _entries(path):
             if folder.name in self.own or folder.name.startswith(".") or not folder.is_dir():
                 continue
             for file in _entries(folder):

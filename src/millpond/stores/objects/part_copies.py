@@ -61,7 +61,7 @@ _Key: TypeAlias = tuple[bytes, int]
 """The XXH3-128 of a part, and its bytes."""
 
 
-class _Place(NamedTuple):
+class _Extent(NamedTuple):
     """A copy in a segment."""
 
     segment: str
@@ -118,7 +118,7 @@ class PartCopies:
     def __init__(self, bucket: Objects, copies: CopiesOf, root: Path) -> None:
         self._bucket, self._copies, self._folder = bucket, copies, root / _FOLDER
         self._lock = threading.Lock()
-        self._places: dict[_Key, _Place] = {}
+        self._extents: dict[_Key, _Extent] = {}
         self._walked: dict[str, int] = {}
         """Of each segment the bytes whose records are known; the one that grew last stands last."""
         self._listed = 0
@@ -129,7 +129,7 @@ class PartCopies:
 
         Raises: `NotFound`, `Denied`, `Unavailable`.
         """
-        if any(part.key not in self._places for part in parts if part.is_answer):
+        if any(part.key not in self._extents for part in parts if part.is_answer):
             with self._lock:
                 self._look()
         held = self._held(parts)
@@ -142,7 +142,7 @@ class PartCopies:
     def _copied(self, parts: Sequence[Part], held: PartsRead, span: slice, fetched: PartsRead) -> PartsRead:
         self._keep([
             (part, pa.py_buffer(data)) for part, there, data in zip(parts[span], held[span], fetched, strict=True)
-            if data is not None and there is None and (part.is_answer or part.key not in self._places)
+            if data is not None and there is None and (part.is_answer or part.key not in self._extents)
         ])  # fmt: skip
         # Mapped, they take no memory that the system cannot have back. Without room there is what was fetched.
         mapped = self._held(parts[span])
@@ -152,25 +152,25 @@ class PartCopies:
     def _held(self, parts: Sequence[Part]) -> PartsRead:
         """The copies of parts, mapped; None where there is none."""
         held: PartsRead = [None] * len(parts)
-        places = {number: place for number, part in enumerate(parts)
-                  if part.is_answer and (place := self._places.get(part.key)) is not None}  # fmt: skip
-        for segment in {place.segment for place in places.values()}:
-            those = {number: place for number, place in places.items() if place.segment == segment}
+        extents = {number: extent for number, part in enumerate(parts)
+                  if part.is_answer and (extent := self._extents.get(part.key)) is not None}  # fmt: skip
+        for segment in {extent.segment for extent in extents.values()}:
+            those = {number: extent for number, extent in extents.items() if extent.segment == segment}
             for number, copy in zip(those, self._mapped(segment, list(those.values())), strict=True):
                 held[number] = copy
         return held
 
-    def _mapped(self, segment: str, places: Sequence[_Place]) -> PartsRead:
+    def _mapped(self, segment: str, extents: Sequence[_Extent]) -> PartsRead:
         """Copies in a segment; None for one that is damaged, whose segment goes, and of one that has gone, as any may
         at any time.
         """
         file = f"{self._folder}/{segment}"
         try:
             with pa.memory_map(file) as mapped:
-                copies = [_read_at(mapped, place) for place in places]
+                copies = [_read_at(mapped, extent) for extent in extents]
         except (OSError, pa.ArrowInvalid):
             self._forget(segment)
-            return [None] * len(places)
+            return [None] * len(extents)
         self._copies.use(file)
         if any(copy is None for copy in copies):
             Path(file).unlink(missing_ok=True)
@@ -204,9 +204,9 @@ class PartCopies:
             return
         end = begin
         with open(file, "rb", buffering=0) as opened:  # noqa: PTH123
-            for key, place in _records(opened.fileno(), begin, segment):
-                self._places.setdefault(key, place)
-                end = place.offset + _filled_up(place.size)
+            for key, extent in _records(opened.fileno(), begin, segment):
+                self._extents.setdefault(key, extent)
+                end = extent.offset + _filled_up(extent.size)
         if end > begin:
             self._walked.pop(segment, None)  # what grew goes behind the others
         self._walked[segment] = end
@@ -214,7 +214,7 @@ class PartCopies:
     def _drop(self, segments: Collection[str]) -> None:
         if segments:
             self._walked = {name: end for name, end in self._walked.items() if name not in segments}
-            self._places = {key: place for key, place in self._places.items() if place.segment not in segments}
+            self._extents = {key: extent for key, extent in self._extents.items() if extent.segment not in segments}
 
     # -- what this process appends --------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class PartCopies:
                 finally:
                     os.close(handle)
                 for copy in copies:
-                    self._places[copy.key] = _Place(self._own, begin + _ALIGNED, copy.data.nbytes, copy.checksum)
+                    self._extents[copy.key] = _Extent(self._own, begin + _ALIGNED, copy.data.nbytes, copy.checksum)
                     begin += copy.size
                 self._walked[self._own] = self._end = begin
 
@@ -289,14 +289,14 @@ class _Copied(NamedTuple):
         return memoryview(header), self.data.cast("B"), memoryview(fill)
 
 
-def _read_at(mapped: pa.MemoryMappedFile, place: _Place) -> pa.Buffer | None:
+def _read_at(mapped: pa.MemoryMappedFile, extent: _Extent) -> pa.Buffer | None:
     """A copy that is sound; of what is asked for, and no more, the system reads ahead."""
-    mapped.seek(place.offset)
-    copy = mapped.read_buffer(place.size)
-    return copy if _checksum(copy) == place.checksum else None
+    mapped.seek(extent.offset)
+    copy = mapped.read_buffer(extent.size)
+    return copy if _checksum(copy) == extent.checksum else None
 
 
-def _records(handle: int, begin: int, segment: str) -> Iterator[tuple[_Key, _Place]]:
+def _records(handle: int, begin: int, segment: str) -> Iterator[tuple[_Key, _Extent]]:
     """The records of a segment from a place on: the key of each part, and its copy."""
     while True:
         header = os.pread(handle, _ALIGNED, begin)
@@ -309,7 +309,7 @@ def _records(handle: int, begin: int, segment: str) -> Iterator[tuple[_Key, _Pla
         if magic != _MAGIC:
             return  # another version's
         begin += _ALIGNED
-        yield (part_checksum, part_size), _Place(segment, begin, size, checksum)
+        yield (part_checksum, part_size), _Extent(segment, begin, size, checksum)
         begin += _filled_up(size)
 
 

@@ -38,8 +38,8 @@ def profile_settings(environment: Mapping[str, str] = os.environ) -> dict[str, s
     named = environment.get("AWS_PROFILE", "")
     said: dict[str, str] = {}
     there = False
-    for variable, place in _FILES.items():
-        file = Path(environment.get(variable) or place).expanduser()
+    for variable, default in _FILES.items():
+        file = Path(environment.get(variable) or default).expanduser()
         section = named or _DEFAULT
         if variable == "AWS_CONFIG_FILE" and section != _DEFAULT:
             section = f"profile {section}"

@@ -74,23 +74,23 @@ def is_overtaken(error: psycopg.Error) -> bool:
     return error.sqlstate in _OVERTAKEN
 
 
-def translated(error: psycopg.Error, place: str, *, connecting: bool = False) -> MillpondError:
-    """The error to raise `from` PostgreSQL's own, which happened in the space at `place`, or while `connecting`."""
+def translated(error: psycopg.Error, location: str, *, connecting: bool = False) -> MillpondError:
+    """The error to raise `from` PostgreSQL's own, which happened in the space at `location`, or while `connecting`."""
     reason = " ".join(str(error).split())
     state = error.sqlstate
     if state is None and isinstance(error, psycopg.OperationalError):
         state = _of_refusal(error, reason) if connecting else "08000"
     if state is None:
-        return Internal("psycopg failed unexpectedly", kind="postgres", space=place, reason=reason)
+        return Internal("psycopg failed unexpectedly", kind="postgres", space=location, reason=reason)
     if state.startswith("XX00"):
         if state == "XX000":
-            return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=place, reason=reason)
+            return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=location, reason=reason)
         hint = "restore the database from a copy"
-        return Corrupt("the server found damaged files", kind="space_damaged", hint=hint, space=place, reason=reason)
+        return Corrupt("the server found damaged files", kind="space_damaged", hint=hint, space=location, reason=reason)
     meaning = _MEANINGS.get(state) or _CLASSES.get(state[:2])
     if meaning is None:
-        return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=place, state=state, reason=reason)
-    return Unavailable(meaning.message, kind=meaning.kind, hint=meaning.hint, space=place, reason=reason)
+        return Internal("PostgreSQL failed unexpectedly", kind="postgres", space=location, state=state, reason=reason)
+    return Unavailable(meaning.message, kind=meaning.kind, hint=meaning.hint, space=location, reason=reason)
 
 
 def _of_refusal(error: psycopg.Error, reason: str) -> str:

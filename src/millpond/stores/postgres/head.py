@@ -53,7 +53,7 @@ CHECKPOINT_BATCHES, FOLLOWER_MS = 512, 60_000
 """As of a bucket, for many more batches a second: rows are read, and go, at less cost than objects."""
 _HOME, _WITNESS_NAME = b"pond", "space/witness"
 _COPIED_ROWS, _COPIED_BYTES = 5_000, 8 << 20
-_PLACES = ("host", "hostaddr", "port", "dbname", "service")
+_ADDRESS_OPTIONS = ("host", "hostaddr", "port", "dbname", "service")
 _URL_HINT = "such as postgresql://user@server:5432/database"
 
 
@@ -238,7 +238,7 @@ def _server(url: str) -> tuple[object, ...]:
         raise Invalid(
             "this is no address of PostgreSQL", kind="space_url", space=without_password(url), hint=_URL_HINT
         ) from error
-    return tuple(options.get(name) for name in _PLACES)
+    return tuple(options.get(name) for name in _ADDRESS_OPTIONS)
 
 
 def _name(url: str) -> str:

@@ -56,10 +56,10 @@ class Sessions:
         Unavailable: the server cannot be reached, or does not let the user in.
     """
 
-    def __init__(self, url: str, place: str, *, durable: bool) -> None:
-        self.place = place
+    def __init__(self, url: str, address: str, *, durable: bool) -> None:
+        self.address = address
         self._durable = durable
-        self._options = _options(url, place)
+        self._options = _options(url, address)
         self._idle: list[psycopg.Connection] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -69,7 +69,7 @@ class Sessions:
                 first.execute(_TABLE, prepare=False)
         except psycopg.Error as error:
             first.close()
-            raise translated(error, place) from error
+            raise translated(error, address) from error
         self.give_back(first)
 
     def take(self, *, connect: bool = True) -> psycopg.Connection:
@@ -82,13 +82,13 @@ class Sessions:
         """
         with self._lock:
             if self._closed:
-                raise Closed("the space is closed", kind="space_closed", space=self.place)
+                raise Closed("the space is closed", kind="space_closed", space=self.address)
             while self._idle:
                 connection = self._idle.pop()
                 if not connection.closed:
                     return connection
         if not connect:
-            raise WouldBlock("a connection would have to be made", kind="would_block", space=self.place)
+            raise WouldBlock("a connection would have to be made", kind="would_block", space=self.address)
         return self._connect()
 
     def give_back(self, connection: psycopg.Connection) -> None:
@@ -124,17 +124,17 @@ class Sessions:
         except psycopg.Error as error:
             if connection is not None:
                 connection.close()
-            raise translated(error, self.place, connecting=connection is None) from error
+            raise translated(error, self.address, connecting=connection is None) from error
         return connection
 
 
-def _options(url: str, place: str) -> str:
+def _options(url: str, address: str) -> str:
     """The URL's own parameters, over ours."""
     try:
         options = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         hint = "such as postgresql://user@server:5432/database"
-        raise Invalid("this is no URL of PostgreSQL", kind="space_url", hint=hint, space=place) from error
+        raise Invalid("this is no URL of PostgreSQL", kind="space_url", hint=hint, space=address) from error
     ours: dict[str, Any] = {
         "connect_timeout": CONNECT_SECONDS, "application_name": "millpond", "keepalives_idle": SILENCE_SECONDS,
         "tcp_user_timeout": SILENCE_SECONDS * 1000,

@@ -143,8 +143,8 @@ class ImportJobs:
         self._lock = threading.Lock()
 
     def start(
-        self, context: RepositoryContext, branch: str, locations: Sequence[Location], message: Message | None, *, force: bool = False,
-        read_table: ReadTable = read_table,
+        self, context: RepositoryContext, branch: str, locations: Sequence[Location], message: Message | None, *,
+        force: bool = False, read_table: ReadTable = read_table,
     ) -> str:  # fmt: skip
         """Check an import, then run it in the background; its id. Without a message it is staged, not committed.
 

@@ -31,7 +31,7 @@ __all__ = ("BODY_BYTES_MAX", "StagedEntry", "put_together", "takes_bodies")
 
 BODY_BYTES_MAX = 64 << 10
 """The largest body that is written together with others: writing a larger one takes longer than its sync."""
-_Place: TypeAlias = "tuple[str, str, bool]"
+_Target: TypeAlias = "tuple[str, str, bool]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StagedEntry:
         return cls(context, branch, entry.path, encode_entry(entry), force, entry.address, body)
 
     @property
-    def place(self) -> _Place:
+    def target(self) -> _Target:
         """The branch, and the way in which it is written: what admits one entry there admits the next."""
         return self.context.uid, self.branch, self.force
 
@@ -105,12 +105,12 @@ class _Tokens:
 
     def __init__(self, tx: ReadTransaction) -> None:
         self._tx = tx
-        self._prefixes: dict[_Place, Prefix | MillpondError] = {}
+        self._prefixes: dict[_Target, Prefix | MillpondError] = {}
 
     def of(self, entry: StagedEntry) -> Prefix | MillpondError:
         """The token that an entry goes to, or the reason why its branch does not take it."""
-        place = entry.place
-        prefix = self._prefixes.get(place)
+        target = entry.target
+        prefix = self._prefixes.get(target)
         if prefix is None:
             try:
                 record = writable_branch(entry.context, self._tx, entry.branch, force=entry.force)
@@ -118,7 +118,7 @@ class _Tokens:
                 prefix = error
             else:
                 prefix = STAGED[record.staging_token]
-            self._prefixes[place] = prefix
+            self._prefixes[target] = prefix
         return prefix
 
 
@@ -135,10 +135,10 @@ def _stored(space: Space, staged: Sequence[StagedEntry]) -> dict[int, MillpondEr
     for at in bodies:
         if at not in failed:
             by_store.setdefault(staged[at].context.data, []).append(at)
-    for store, places in by_store.items():
+    for store, positions in by_store.items():
         try:
-            put_all(store, [(staged[at].address, staged[at].body or b"") for at in places])
+            put_all(store, [(staged[at].address, staged[at].body or b"") for at in positions])
         except MillpondError as error:
-            failed |= dict.fromkeys(places, error)
+            failed |= dict.fromkeys(positions, error)
     step("versions.uploaded_together")
     return failed

@@ -73,10 +73,10 @@ class Turns:
 
         Raises: `Unavailable` after a long wait.
         """
-        place = (uid, branch)
+        key = (uid, branch)
         with self._guard:
-            lock, users = self._locks.get(place, (threading.Lock(), 0))
-            self._locks[place] = lock, users + 1
+            lock, users = self._locks.get(key, (threading.Lock(), 0))
+            self._locks[key] = lock, users + 1
         try:
             if not lock.acquire(timeout=WAIT_SECONDS_MAX):
                 raise Unavailable(
@@ -90,11 +90,11 @@ class Turns:
                 lock.release()
         finally:
             with self._guard:
-                lock, users = self._locks[place]
+                lock, users = self._locks[key]
                 if users == 1:
-                    del self._locks[place]
+                    del self._locks[key]
                 else:
-                    self._locks[place] = lock, users - 1
+                    self._locks[key] = lock, users - 1
 
     def _held(self, turn: Turn) -> Iterator[Turn]:
         try:

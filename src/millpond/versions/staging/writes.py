@@ -240,11 +240,11 @@ def _clears(tx: ReadTransaction, token: str) -> Callable[[str], bool] | None:
 
 
 def _present(
-    context: RepositoryContext, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]
+    context: RepositoryContext, tx: ReadTransaction, record: BranchRecord, below: Below, positions: Sequence[int]
 ) -> list[bool]:
     """Of each path, at those places, true when the layers below the staging token show something there."""
     flags = [False] * len(below.paths)
-    rest: Sequence[int] = places
+    rest: Sequence[int] = positions
     for layer in record.sealed:
         if layer.index is not None:
             shows = below.presence(layer.index)

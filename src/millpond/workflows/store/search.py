@@ -129,7 +129,7 @@ def search_keys(
     check_limit(limit, LIMIT_MAX)
     _, keys = query.keys(tenant)
     if bookmark:
-        keys = behind(keys, query.bookmarks(tenant).place(bookmark, keys), reverse=query.newest)
+        keys = behind(keys, query.bookmarks(tenant).position(bookmark, keys), reverse=query.newest)
     if not query.also:
         return list(islice(tx.keys(keys, reverse=query.newest), limit + 1))
     indexes = (Index(Kind(query.kind), query.attributes, query.rest), *query.also)

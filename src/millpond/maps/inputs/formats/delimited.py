@@ -199,7 +199,7 @@ class _Reading:
         """Those that stood among the first `done` good records: Arrow is ahead of us."""
         ahead = len(self._skipped) - len(self._refused)
         stood = [position - 1 - ahead - index for index, (position, _, _) in enumerate(self._refused)]
-        count = sum(place <= done for place in stood)
+        count = sum(position <= done for position in stood)
         rejects, self._refused = self._refused[:count], self._refused[count:]
         return rejects_of(rejects)
 

@@ -211,6 +211,6 @@ def _copy_part(call: Call, path: Text, copy: UploadPartCopyFrom) -> Response:
     source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)
     entry = source.stat(copy.copy_source.path)
     start, stop = parse_range(copy.copy_source.range, entry.size) or (0, entry.size)
-    place, name = source.context.place(entry.address)
-    part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, start, stop))
+    store, name = source.context.locate(entry.address)
+    part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(store, name, start, stop))
     return Response(status_code=204, headers={"ETag": f'"{part.checksum}"'})

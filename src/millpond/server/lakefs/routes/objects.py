@@ -52,14 +52,14 @@ def bytes_answer(call: Call, context: RepositoryContext, entry: Entry, *, at_onc
     try:
         span = _span(call, entry, headers["ETag"])
         start, stop = span or (0, entry.size)
-        place, name = context.place(entry.address)
+        store, name = context.locate(entry.address)
         if at_once:
-            chunks = iter((read_at_once(place, name, start, stop),))
+            chunks = iter((read_at_once(store, name, start, stop),))
         else:
-            chunks = read_bytes(place, name, start, stop, piece_bytes(request))
+            chunks = read_bytes(store, name, start, stop, piece_bytes(request))
         first = next(chunks, b"")
         if start == stop:
-            place.size(name)  # nothing was read, so nothing said whether it is there
+            store.size(name)  # nothing was read, so nothing said whether it is there
     except Exception as error:
         raise _described(error, headers) from error
     headers |= {"Content-Type": media_type(entry), "Content-Length": str(stop - start)}
@@ -148,9 +148,9 @@ async def _stat(call: Call, path: Text, *, user_metadata: bool = True, presign: 
 async def _get_properties(call: Call, path: Text) -> dict[str, str]:
     """The properties that the store keeps beside the bytes: none, for a place has one class of storage."""
     context, entry = await call.entry(path)
-    place, name = context.place(entry.address)
+    store, name = context.locate(entry.address)
     try:
-        await call.in_thread(place.size, name)
+        await call.in_thread(store.size, name)
     except NotFound:
         raise NotFound("No data", kind="data_missing") from None
     return {}

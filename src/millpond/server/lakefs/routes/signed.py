@@ -52,9 +52,9 @@ def _access(call: Call, method: str) -> tuple[RepositoryContext, SignedAccess]:
 @routes.head(_SIGNED, RouteNeeds(None, On.NOTHING, Work.SMALL), parameters=_DESCRIBED, responses=HEAD_OF_BYTES)
 def _get_signed(call: Call) -> Response:
     context, access = _access(call, "GET")
-    place, name = context.place(access.address)
+    store, name = context.locate(access.address)
     try:
-        size = place.size(name)
+        size = store.size(name)
     except NotFound:
         raise NotFound("No data", kind="data_missing") from None
     content_type = access.content_type or DEFAULT_CONTENT_TYPE

@@ -53,7 +53,7 @@ class BucketPartitions(SharedPartitions):
 
     def _open_parts(self) -> SharedParts:
         node = self._node
-        beside = node.pond.place.beside("workflows")
+        beside = node.pond.location.beside("workflows")
         assert beside is not None, "the node is on a bucket"
         runs = BucketRuns.below(beside.objects, node.clock)
         address, folder = self._service.address, node.pond.own_folder / "workflows" / node.pond.log.pond_id

@@ -18,7 +18,7 @@ from millpond.events.check import check_store
 from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.large_rows import LargeRows
 from millpond.events.embedded.store import EmbeddedStore
-from millpond.events.keyspaces import HEAD, PLACE
+from millpond.events.keyspaces import HEAD, LOCATION
 from millpond.events.names import OWN_QUEUE
 from millpond.events.protocol import Checkable, StreamRules, StreamStore
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.kernel.verify import Report
     from millpond.stores.objects import Beside
 
-__all__ = ("PASSWORD", "check_place", "open_redis", "open_streams")
+__all__ = ("PASSWORD", "check_location", "open_redis", "open_streams")
 
 PASSWORD = "MILLPOND_REDIS_PASSWORD"
 """The environment variable with the password of Redis."""
@@ -44,7 +44,7 @@ def open_streams(
         Invalid: this is no URL of Redis, or the pond has streams already.
     """
     with space.read() as tx:
-        row, here = tx.get(PLACE.packed), _has_streams(tx)
+        row, here = tx.get(LOCATION.packed), _has_streams(tx)
     if not url and row is None:
         if beside is None:
             return EmbeddedStore(space, clock, rules)
@@ -57,7 +57,7 @@ def open_streams(
     return _redis_store(space, clock, url, row, rules)
 
 
-def check_place(space: Space, store: StreamStore) -> Report:
+def check_location(space: Space, store: StreamStore) -> Report:
     """Check the streams in the space of a pond, and those in its store where that is elsewhere."""
     if isinstance(store, EmbeddedStore):
         return check_streams(store.space)
@@ -90,5 +90,5 @@ def _redis_store(space: Space, clock: Clock, url: str, row: bytes | None, rules:
         raise Corrupt("the place of the streams cannot be read", kind="events_damaged") from error
     noted = store.location.encode()
     if noted != row:
-        space.write(lambda tx: tx.put(PLACE.packed, noted))
+        space.write(lambda tx: tx.put(LOCATION.packed, noted))
     return store

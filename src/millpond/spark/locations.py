@@ -1,7 +1,7 @@
 """The pond a Spark call speaks of: an open one, a folder, a bucket, nodes by their URLs, or the session's own.
 
-To other processes it travels as a `Place`: the folder's absolute path, the address of the bucket, or the URLs with what
-is needed to be let in. What differs between them, the places do, each in its way; nobody else looks which it is.
+To other processes it travels as a `Location`: the folder's absolute path, the address of the bucket, or the URLs with
+what is needed to be let in. What differs between them, each does in its way; nobody else looks which it is.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from millpond.spark.staging import StagingDir
 
 __all__ = (
-    "POND", "BucketPlace", "FolderPlace", "NodesPlace", "OpenPond", "Place", "PondLike", "Rights", "nodes_at",
+    "POND", "SparkBucket", "SparkFolder", "SparkNodes", "OpenPond", "Location", "PondLike", "Rights", "nodes_at",
     "opened",
-    "place_named", "place_of", "rights_of",
+    "location_named", "location_of", "rights_of",
 )  # fmt: skip
 
 OpenPond: TypeAlias = "Pond | RemotePond"
 PondLike: TypeAlias = "OpenPond | RefPond | RemoteRefPond | str | os.PathLike[str]"
-AnyPlace = TypeVar("AnyPlace", "FolderPlace", "NodesPlace")
+AnyLocation = TypeVar("AnyLocation", "SparkFolder", "SparkNodes")
 
 POND = "spark.millpond.pond"
 """The setting of a session that names the pond for calls that name none."""
@@ -64,7 +64,7 @@ class Rights:
     tls_ca: str = ""
 
 
-class Place(Protocol):
+class Location(Protocol):
     """The location of a pond, as it travels to executors; `where` names it in options and settings."""
 
     def __hash__(self) -> int: ...
@@ -96,7 +96,7 @@ class Place(Protocol):
     def log(self, name: str, clock: Clock) -> Log:
         """The log of the pond, as far as it is about one map."""
 
-    def at(self, branch: str | None, ref: str | None) -> Place:
+    def at(self, branch: str | None, ref: str | None) -> Location:
         """The place as it is on a branch, or at a ref.
 
         Raises: `Invalid` where both are named.
@@ -133,12 +133,12 @@ class Place(Protocol):
         """
 
 
-def _at_ref(place: AnyPlace, branch: str | None, ref: str | None) -> AnyPlace:
+def _at_ref(location: AnyLocation, branch: str | None, ref: str | None) -> AnyLocation:
     if branch and ref:
         raise ref_twice(branch, ref)
     if not branch and not ref:
-        return place
-    return replace(place, branch="" if branch == "main" else branch or "", ref=ref or "")
+        return location
+    return replace(location, branch="" if branch == "main" else branch or "", ref=ref or "")
 
 
 def _check_staged(ref: str) -> None:
@@ -147,7 +147,7 @@ def _check_staged(ref: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderPlace:
+class SparkFolder:
     """A pond in a folder that driver and executors see under one path, which is absolute; on a branch, or at a ref."""
 
     where: str
@@ -189,7 +189,7 @@ class FolderPlace:
 
         return FolderLog(self.open(), name)
 
-    def at(self, branch: str | None, ref: str | None) -> FolderPlace:
+    def at(self, branch: str | None, ref: str | None) -> SparkFolder:
         """The pond on a branch, or at a ref."""
         return _at_ref(self, branch, ref)
 
@@ -236,7 +236,7 @@ class FolderPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPlace(FolderPlace):
+class SparkBucket(SparkFolder):
     """A pond in a bucket, by its address, that driver and executors reach each with their own credentials."""
 
     def open(self) -> Pond:
@@ -261,7 +261,7 @@ class BucketPlace(FolderPlace):
 
 
 @dataclass(frozen=True, slots=True)
-class NodesPlace:
+class SparkNodes:
     """A pond on nodes: their URLs by commas; on a branch, or at a ref.
 
     `rights` are the session's, and go with it to executors, whose own settings win where they name some.
@@ -316,7 +316,7 @@ class NodesPlace:
 
         return NodesLog(self, name, clock)
 
-    def at(self, branch: str | None, ref: str | None) -> NodesPlace:
+    def at(self, branch: str | None, ref: str | None) -> SparkNodes:
         """The pond on a branch, or at a ref."""
         return _at_ref(self, branch, ref)
 
@@ -355,31 +355,32 @@ class NodesPlace:
             yield file
 
 
-def nodes_at(place: NodesPlace, pond: OpenPond) -> RemotePond | RemoteRefPond:
+def nodes_at(location: SparkNodes, pond: OpenPond) -> RemotePond | RemoteRefPond:
     """An open pond on nodes as it is on the branch, or at the ref, of its place.
 
     Raises: `NotFound`.
     """
     there = cast("RemotePond", pond)
-    return there.branch(place.branch) if place.branch else there.at(place.ref) if place.ref else there
+    return there.branch(location.branch) if location.branch else there.at(location.ref) if location.ref else there
 
 
-def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs: bool = False) -> Place:
+def location_of(pond: PondLike | None, session: SparkSession | None = None, *, refs: bool = False) -> Location:
     """The pond that is meant: the one given, else the session's.
 
     Raises: `Invalid` when there is neither, and for a pond at a ref where not `refs`.
     """
-    place = pond if pond is not None else (session.conf.get(POND, None) if session else None)
-    if place is None:
+    location = pond if pond is not None else (session.conf.get(POND, None) if session else None)
+    if location is None:
         raise Invalid(
             "no pond is named", kind="pond_unnamed", hint=f"pass pond=…, or set {POND}; sources take option('pond', …)"
         )
-    if not isinstance(place, str | os.PathLike):
-        pond, at = _ref_in(place)
+    if not isinstance(location, str | os.PathLike):
+        pond, at = _ref_in(location)
         if at is not None and not refs:
-            raise Invalid("this is done on main", kind="ref_unsupported", pond=repr(place), hint="name the pond itself")
-        return _pond_place(pond).at(*(at or (None, None)))
-    return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
+            raise Invalid("this is done on main", kind="ref_unsupported", pond=repr(location),
+                          hint="name the pond itself")  # fmt: skip
+        return _pond_location(pond).at(*(at or (None, None)))
+    return location_named(os.fspath(location), Rights() if session is None else rights_of(session))
 
 
 def rights_of(session: SparkSession) -> Rights:
@@ -387,12 +388,12 @@ def rights_of(session: SparkSession) -> Rights:
     return Rights(session.conf.get(_TOKEN, None) or "", session.conf.get(_AUTHORITY, None) or "")
 
 
-def place_named(place: str, rights: Rights) -> Place:
+def location_named(location: str, rights: Rights) -> Location:
     """The place that a text names; where the rights leave something open, with what this process is set to.
 
     Raises: `Invalid` for URLs that are not understood.
     """
-    return parse_location(place).either(_folder_place, lambda urls: _nodes_place(urls, rights), _bucket_place)
+    return parse_location(location).either(_folder, lambda urls: _nodes(urls, rights), _bucket)
 
 
 def _ref_in(pond: OpenPond | RefPond | RemoteRefPond) -> tuple[OpenPond, tuple[str | None, str | None] | None]:
@@ -406,36 +407,36 @@ def _ref_in(pond: OpenPond | RefPond | RemoteRefPond) -> tuple[OpenPond, tuple[s
     return cast("OpenPond", pond.refs.pond if isinstance(pond, RefPond) else pond.pond), at
 
 
-def _pond_place(pond: OpenPond) -> Place:
-    from millpond.maps.loads.bucket_place import BucketPlace as PlaceInBucket
+def _pond_location(pond: OpenPond) -> Location:
+    from millpond.maps.loads.bucket_location import StorageBucket
     from millpond.pond import Pond
 
     if not isinstance(pond, Pond):
-        return NodesPlace(pond.nodes.where, Rights(pond.settings.client.token, pond.settings.tls.ca or ""))
-    return BucketPlace(pond.place.address) if isinstance(pond.place, PlaceInBucket) else _folder_place(pond.folder)
+        return SparkNodes(pond.nodes.where, Rights(pond.settings.client.token, pond.settings.tls.ca or ""))
+    return SparkBucket(pond.location.address) if isinstance(pond.location, StorageBucket) else _folder(pond.folder)
 
 
-def _bucket_place(url: str) -> Place:
-    from millpond.maps.loads.bucket_place import bucket_place
+def _bucket(url: str) -> Location:
+    from millpond.maps.loads.bucket_location import bucket_location
 
-    return BucketPlace(bucket_place(url, SystemClock()).address)
-
-
-def _folder_place(folder: Path) -> Place:
-    return FolderPlace(str(folder.absolute()))  # executors work elsewhere than the driver
+    return SparkBucket(bucket_location(url, SystemClock()).address)
 
 
-def _nodes_place(urls: str, rights: Rights) -> Place:
+def _folder(folder: Path) -> Location:
+    return SparkFolder(str(folder.absolute()))  # executors work elsewhere than the driver
+
+
+def _nodes(urls: str, rights: Rights) -> Location:
     from millpond.client.connections import node_urls
     from millpond.settings import load_settings
 
     ours = load_settings()
     rights = Rights(rights.token or ours.client.token, rights.tls_ca or ours.tls.ca or "")
-    return NodesPlace(",".join(node_urls(urls)), rights)
+    return SparkNodes(",".join(node_urls(urls)), rights)
 
 
 @contextmanager
-def opened(pond: PondLike | None, place: Place) -> Iterator[OpenPond]:
+def opened(pond: PondLike | None, location: Location) -> Iterator[OpenPond]:
     """The pond at a place: the one that was given when it is open, else opened for as long as this lasts.
 
     Raises: `Invalid` when there is no pond in the folder; `Unavailable` when no node answers.
@@ -443,5 +444,5 @@ def opened(pond: PondLike | None, place: Place) -> Iterator[OpenPond]:
     if pond is not None and not isinstance(pond, str | os.PathLike):
         yield _ref_in(pond)[0]
         return
-    with place.open() as made:
+    with location.open() as made:
         yield made

@@ -39,7 +39,7 @@ def lineage_of(pond: Any) -> Lineage | None:
         return None
     from millpond.lineage.targets import Lineage
 
-    where = (pond.place.address if hasattr(pond, "place") else pond.nodes.where).partition("://")[2]
+    where = (pond.location.address if hasattr(pond, "location") else pond.nodes.where).partition("://")[2]
     return Lineage(settings.target, f"millpond://{where}", pond.clock)
 
 

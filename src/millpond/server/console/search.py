@@ -45,7 +45,7 @@ from millpond.workflows.deferred import engine, pipeline_starts, protocol
 
 __all__ = ("routes",)
 
-_PLACES_MAX = 20
+_HITS_MAX = 20
 _REFS_MAX = 1_000
 """The branches, and the tags, that a map is looked for at."""
 _COMMITS_MAX = 100
@@ -55,7 +55,7 @@ _TENANTS_MAX = 100
 _BEHIND = chr(sys.maxunicode)
 """A job set behind all others of its queue."""
 _COMMIT = re.compile(r"[0-9a-f]{8,64}")
-Place = tuple[str, str]
+Hit = tuple[str, str]
 """The words about a thing, and its page."""
 
 
@@ -67,16 +67,16 @@ def routes(node: Node) -> Routes:
     def find(request: Request, caller: Caller, q: str = "") -> Response:
         """Goes to the page of the one thing; of several, a list."""
         text = q.strip()
-        places = list(islice(_places(node, request, caller, text), _PLACES_MAX)) if text else []
-        if len(places) == 1:
-            return RedirectResponse(places[0][1], 303)
-        listed = [{"what": what, "path": path} for what, path in places]
-        return answered(request, "find", {"query": q, "places": listed}, status=200 if places else 404)
+        hits = list(islice(_hits(node, request, caller, text), _HITS_MAX)) if text else []
+        if len(hits) == 1:
+            return RedirectResponse(hits[0][1], 303)
+        listed = [{"what": what, "path": path} for what, path in hits]
+        return answered(request, "find", {"query": q, "places": listed}, status=200 if hits else 404)
 
     return router
 
 
-def _places(node: Node, request: Request, caller: Caller, text: str) -> Iterator[Place]:
+def _hits(node: Node, request: Request, caller: Caller, text: str) -> Iterator[Hit]:
     for kind in (_maps, _maps_at_refs, _keys, _repositories, _commits, _streams):
         yield from kind(node, caller, text)
     yield from _runs(request, caller, text)
@@ -89,12 +89,12 @@ def _there(look: Callable[[], object]) -> bool:
     return False
 
 
-def _maps(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+def _maps(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     if caller.may("read", text) and _there(lambda: node.pond.map(text)):
         yield f"the map {text}", f"/console/maps/{segment(text)}"
 
 
-def _maps_at_refs(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+def _maps_at_refs(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     if not may_repository(caller, "read", POND) or not _there(lambda: node.pond.repository(POND)):
         return
     ref, _, rest = text.partition("/")
@@ -106,18 +106,18 @@ def _maps_at_refs(node: Node, caller: Caller, text: str) -> Iterator[Place]:
         return
     opened = node.pond.repository(POND)
 
-    def first_there(refs: Iterable[str], amount: int) -> Iterator[Place]:
+    def first_there(refs: Iterable[str], amount: int) -> Iterator[Hit]:
         there = (ref for ref in refs if _there(lambda ref=ref: opened.ref(ref).stat(map_path(name))))  # type: ignore[misc]
         for ref in islice(there, amount):
             yield f"the map {name} at {ref}", link(f"/console/maps/{segment(name)}", ref=ref, key=key)
 
     for page in (opened.branches(amount=_REFS_MAX), opened.tags(amount=_REFS_MAX)):
-        yield from first_there((item.name for item in page.items), _PLACES_MAX)
+        yield from first_there((item.name for item in page.items), _HITS_MAX)
     history = opened.ref(MAIN).log(Window(first_parent=True), limit=_COMMITS_MAX)
     yield from first_there((commit.id for commit in history), 1)
 
 
-def _keys(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+def _keys(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     name, slash, key = text.partition("/")
     if slash and key and caller.may("read", name) and _there(lambda: node.pond.map(name)):
         yield f"the key {key} of {name}", link(f"/console/maps/{segment(name)}", key=key)
@@ -127,7 +127,7 @@ def _keys(node: Node, caller: Caller, text: str) -> Iterator[Place]:
             yield f"the key {text} of {map}", link(f"/console/maps/{segment(map)}", key=text)
 
 
-def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     name, slash, path = text.partition("/")
     if not may_repository(caller, "read", name) or not _there(lambda: node.pond.repository(name)):
         return
@@ -137,7 +137,7 @@ def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Place]:
         return
     opened = node.pond.repository(name)
     if path:
-        for ref in islice(_refs_with(opened, path), _PLACES_MAX):
+        for ref in islice(_refs_with(opened, path), _HITS_MAX):
             at = "" if ref == opened.record.default_branch else f" at {ref}"
             yield f"objects of {name}{at}", link(f"{page}/objects", ref=ref, prefix=path)
 
@@ -156,7 +156,7 @@ def _refs_with(opened: Repository, path: str) -> Iterator[str]:
         yield from filter(has, (item.name for item in page.items))
 
 
-def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+def _commits(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     if not _COMMIT.fullmatch(text):
         return
     for name in (listed.name for listed in node.pond.repositories.list(amount=PAGE_ROWS).items):
@@ -164,7 +164,7 @@ def _commits(node: Node, caller: Caller, text: str) -> Iterator[Place]:
             yield f"a commit of {name}", link(f"/console/versions/{segment(name)}", ref=text)
 
 
-def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:
+def _streams(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     queue, slash, job_set = text.partition("/")
     named = [StreamName(queue, job_set)] if slash else []
     alone = [StreamName(first, text) for first in _first_queues(node.events.store)]
@@ -175,18 +175,18 @@ def _streams(node: Node, caller: Caller, text: str) -> Iterator[Place]:
 
 
 def _first_queues(store: StreamStore) -> Iterator[str]:
-    place: StreamName | None = None
+    position: StreamName | None = None
     for _ in range(PAGE_ROWS):
-        following = store.streams(None, place, limit=1)
+        following = store.streams(None, position, limit=1)
         if not following:
             return
         stream = following[0]
         # Long job sets of a queue come behind that place, too: they are passed one by one.
-        place = stream if place and place.queue == stream.queue else StreamName(stream.queue, _BEHIND)
+        position = stream if position and position.queue == stream.queue else StreamName(stream.queue, _BEHIND)
         yield stream.queue
 
 
-def _runs(request: Request, caller: Caller, text: str) -> Iterator[Place]:
+def _runs(request: Request, caller: Caller, text: str) -> Iterator[Hit]:
     calls = calling(request, caller, TENANT)
     if calls is None:
         return

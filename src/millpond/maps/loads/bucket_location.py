@@ -62,7 +62,7 @@ from millpond.stores.objects import (
     open_objects,
 )
 
-__all__ = ("UNSUPPORTED", "BucketPlace", "bucket_place", "bucket_unsupported", "cache_bound")
+__all__ = ("UNSUPPORTED", "StorageBucket", "bucket_location", "bucket_unsupported", "cache_bound")
 
 UNSUPPORTED = {
     "shards": "make the map with store='layers', or keep it in a pond in a folder",
@@ -86,10 +86,10 @@ _RIGHTS_MS = 7 * 24 * 3_600_000
 """So long this machine remembers that credentials may remove objects."""
 
 
-def bucket_place(
+def bucket_location(
     url: str, clock: Clock, *, cache: object = "", max_staleness: object = None, cache_max: object = None,
     space: str = "",
-) -> BucketPlace:  # fmt: skip
+) -> StorageBucket:  # fmt: skip
     """The place of a pond at `s3://bucket/prefix`; `cache` is the folder for copies, by default the user's. `space`:
     the database of its rows, where they do not lie in the bucket.
 
@@ -110,7 +110,7 @@ def bucket_place(
     # Two servers may have buckets of one name.
     id_ = blake2b(f"{endpoint_set()} {url}".encode(), digest_size=10).hexdigest()
     folder = _cache_folder(cache)
-    return BucketPlace(
+    return StorageBucket(
         url, folder / id_, clock, MAX_STALENESS if max_staleness is None else max_staleness, cache_bound(cache_max),
         space,
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _cache_folder(stated: str | os.PathLike[str]) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPlace:
+class StorageBucket:
     """A prefix of a bucket."""
 
     address: str
@@ -389,5 +389,5 @@ class BucketPlace:
 
 def _files_of(address: str, name: str) -> FolderBeforeBucket:
     """The files of a map in a process that has not opened its pond, with copies in the folder of its user."""
-    place = bucket_place(address, SystemClock())
-    return place.open_files(place.folder / "snapshots" / name)
+    location = bucket_location(address, SystemClock())
+    return location.open_files(location.folder / "snapshots" / name)

@@ -11,11 +11,11 @@ import millpond
 from millpond.cli.workflows.server import connected
 from millpond.settings import Settings, load_settings
 
-__all__ = ("Place",)
+__all__ = ("NodeLocation",)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeLocation:
     """A node: its address of HTTP, `HOST:PORT` of its workflows, and who asks."""
 
     url: str

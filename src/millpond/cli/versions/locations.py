@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from millpond.versions.protocols import RepositoryLike
 
 __all__ = (
-    "AnyPlace", "BranchPlace", "Limit", "Metadata", "NamePrefix", "Place", "Recursive", "RefPlace",
-    "RepositoryName", "items", "opened", "parse_pair", "parse_place", "parse_repository", "repository",
+    "AnyLocation", "BranchLocation", "Limit", "Metadata", "NamePrefix", "RefPath", "Recursive", "RefLocation",
+    "RepositoryName", "items", "opened", "parse_pair", "parse_ref_path", "parse_repository", "repository",
 )  # fmt: skip
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _FORM = "write REPO/REF/PATH, such as flights/main/2013/01.csv"
 
 RepositoryName = Annotated[str, typer.Argument(metavar="REPO", help="The repository's name.")]
-BranchPlace = Annotated[str, typer.Argument(metavar="REPO/BRANCH", help="The branch, such as flights/main.")]
-RefPlace = Annotated[
+BranchLocation = Annotated[str, typer.Argument(metavar="REPO/BRANCH", help="The branch, such as flights/main.")]
+RefLocation = Annotated[
     str, typer.Argument(metavar="REPO/REF", help="A branch, a tag or a commit, such as flights/main~2.")
 ]
-AnyPlace = Annotated[
+AnyLocation = Annotated[
     str, typer.Argument(metavar="REPO/REF/PATH", help="A place, such as flights/main/2013/; lakefs:// may precede it.")
 ]
 Metadata = Annotated[
@@ -53,7 +53,7 @@ Limit = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RefPath:
     """A repository; a ref in it, or none; a path on that, or none."""
 
     repository: str
@@ -64,13 +64,13 @@ class Place:
         return "/".join(part for part in (self.repository, self.ref, self.path) if part)
 
 
-def parse_place(text: str, *, ref: bool = True, path: bool | None = True, hint: str = "") -> Place:
+def parse_ref_path(text: str, *, ref: bool = True, path: bool | None = True, hint: str = "") -> RefPath:
     """The place that a text names. `ref`: a ref must be in it. `path`: None when it needs one, False when it has none.
 
     `hint` is another way out for a place without a path.
 
-    >>> parse_place("lakefs://flights/main/2013/01.csv")
-    Place(repository='flights', ref='main', path='2013/01.csv')
+    >>> parse_ref_path("lakefs://flights/main/2013/01.csv")
+    RefPath(repository='flights', ref='main', path='2013/01.csv')
 
     Raises: `Invalid`.
     """
@@ -81,28 +81,28 @@ def parse_place(text: str, *, ref: bool = True, path: bool | None = True, hint: 
             hint=f"{_FORM}; lakefs:// may precede it",
         )  # fmt: skip
     parts = (text[scheme.end() :] if scheme else text).split("/", 2)
-    place = Place(*parts)
-    if not place.repository or place.repository in (".", ".."):
+    location = RefPath(*parts)
+    if not location.repository or location.repository in (".", ".."):
         raise Invalid("no place in a repository", kind="place_form", place=repr(text), hint=_FORM)
-    if ref and not place.ref:
+    if ref and not location.ref:
         raise Invalid(
             "a branch, tag or commit is missing", kind="place_ref", place=text,
-            hint=f"write {place.repository}/BRANCH; 'millpond branch list {place.repository}' shows what there is; "
-            f"a branch of maps is pond/{place.repository}",
+            hint=f"write {location.repository}/BRANCH; 'millpond branch list {location.repository}' shows what there is"
+            f"; a branch of maps is pond/{location.repository}",
         )  # fmt: skip
-    if path is None and not place.path:
+    if path is None and not location.path:
         raise Invalid(
             "a path is missing",
             kind="place_path",
             place=text,
-            hint=f"such as {place}/2013/01.csv" + (f"; {hint}" if hint else ""),
+            hint=f"such as {location}/2013/01.csv" + (f"; {hint}" if hint else ""),
         )
-    if path is False and place.path:
+    if path is False and location.path:
         raise Invalid(
             "a path is not expected here", kind="place_path", place=text,
-            hint=f"write {place.repository}/{place.ref}" if ref else f"write {place.repository}",
+            hint=f"write {location.repository}/{location.ref}" if ref else f"write {location.repository}",
         )  # fmt: skip
-    return place
+    return location
 
 
 def parse_repository(text: str) -> str:
@@ -110,12 +110,12 @@ def parse_repository(text: str) -> str:
 
     Raises: `Invalid` when a ref or a path follows.
     """
-    place = parse_place(text, ref=False)
-    if place.ref:
+    location = parse_ref_path(text, ref=False)
+    if location.ref:
         raise Invalid(
-            "only a repository is expected here", kind="place_ref", place=text, hint=f"write {place.repository}"
+            "only a repository is expected here", kind="place_ref", place=text, hint=f"write {location.repository}"
         )  # fmt: skip
-    return place.repository
+    return location.repository
 
 
 def parse_pair(first: str, second: str) -> tuple[str, str, str]:
@@ -132,16 +132,16 @@ def parse_pair(first: str, second: str) -> tuple[str, str, str]:
             "the repository is missing", kind="place_repository", first=first, second=second,
             hint=f"such as REPO/{first} {second}; maps are in the repository pond: pond/{first} {second}",
         )  # fmt: skip
-    places = [
-        None if alone else parse_place(text, path=False) for alone, text in zip(bare, (first, second), strict=True)
+    locations = [
+        None if alone else parse_ref_path(text, path=False) for alone, text in zip(bare, (first, second), strict=True)
     ]
-    named = {place.repository for place in places if place is not None}
+    named = {location.repository for location in locations if location is not None}
     if len(named) > 1:
         raise Invalid(
             "these are two repositories", kind="place_repository", first=first, second=second,
             hint="both sides are of one repository",
         )  # fmt: skip
-    refs = [text if place is None else place.ref for place, text in zip(places, (first, second), strict=True)]
+    refs = [text if path is None else path.ref for path, text in zip(locations, (first, second), strict=True)]
     return named.pop(), refs[0], refs[1]
 
 

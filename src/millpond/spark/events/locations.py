@@ -16,11 +16,11 @@ from millpond.events.events import Events
 from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import parse_id
 from millpond.events.index import StreamIndex
+from millpond.events.location import open_redis
 from millpond.events.names import StreamName
-from millpond.events.place import open_redis
 from millpond.events.protocol import PAGE_BYTES, StreamStore
+from millpond.spark.locations import Location, Rights, SparkFolder, SparkNodes
 from millpond.spark.options import pond_option
-from millpond.spark.places import FolderPlace, NodesPlace, Place, Rights
 
 if TYPE_CHECKING:
     from millpond.client.events import RemoteEvents, RemoteWatch
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from millpond.events.volumes import Append
 
 __all__ = (
-    "EventsPlace",
+    "EventsLocation",
     "NodesEvents",
     "PondEvents",
     "RedisEvents",
     "Streams",
-    "events_place",
+    "events_location",
     "read_matching",
-    "store_place",
+    "store_location",
 )
 
 
@@ -47,7 +47,7 @@ class Streams(Protocol):
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]: ...
 
 
-class EventsPlace(Protocol):
+class EventsLocation(Protocol):
     """The location of streams, as it travels to executors."""
 
     def open(self) -> AbstractContextManager[Streams]:
@@ -67,17 +67,17 @@ class EventsPlace(Protocol):
 class PondEvents:
     """The streams of a pond in a folder, wherever the pond says they are."""
 
-    place: FolderPlace
+    location: SparkFolder
 
     @contextmanager
     def open(self) -> Iterator[StreamStore]:
-        with self.place.open() as pond:
+        with self.location.open() as pond:
             yield pond.events.store
 
     @contextmanager
     def appending(self) -> Iterator[Append]:
         """Open the pond."""
-        with self.place.open() as pond:
+        with self.location.open() as pond:
             yield pond.events.append_batches
 
 
@@ -109,14 +109,14 @@ class RedisEvents:
 class NodesEvents:
     """The streams of a pond on nodes."""
 
-    place: NodesPlace
+    location: SparkNodes
 
     @contextmanager
     def open(self) -> Iterator[_NodeStreams]:
         """Connect to the nodes."""
         from millpond.client.events import RemoteEvents
 
-        nodes = self.place.nodes()
+        nodes = self.location.nodes()
         streams = _NodeStreams(nodes, RemoteEvents(nodes, SystemClock()))
         try:
             yield streams
@@ -164,12 +164,12 @@ class _NodeStreams:
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
         """As `StreamStore.streams`, of those that the token may watch: a page of the node may have none of them."""
         query: dict[str, object] = {"limit": limit} | ({} if queue is None else {"queue": queue})
-        place = None if after is None else after._asdict()
+        location = None if after is None else after._asdict()
         while True:
-            from_there = {} if place is None else {f"after_{name}": text for name, text in place.items()}
+            from_there = {} if location is None else {f"after_{name}": text for name, text in location.items()}
             page = ask_primary(self._nodes, "GET", "/v1/events/streams", query=query | from_there).json()
-            place = page["next"]
-            if page["streams"] or place is None:
+            location = page["next"]
+            if page["streams"] or location is None:
                 return [StreamName(row["queue"], row["job_set"]) for row in page["streams"]]
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ def read_matching(store: Streams, stream: StreamName, after: int, matching: Even
     return replace(page, events=matching.select(page.events))
 
 
-def events_place(options: Mapping[str, str], default: Place | None, rights: Rights) -> EventsPlace:
+def events_location(options: Mapping[str, str], default: Location | None, rights: Rights) -> EventsLocation:
     """The place that options name: a folder, URLs of nodes, or the URL of a Redis; else the session's.
 
     Raises: `Invalid` when nobody names one.
@@ -195,29 +195,29 @@ def events_place(options: Mapping[str, str], default: Place | None, rights: Righ
     named = options.get("pond") or options.get("path") or ""
     if _is_redis(named):
         return RedisEvents(named)
-    place = pond_option(options, default, rights)
-    return PondEvents(place) if isinstance(place, FolderPlace) else NodesEvents(_nodes(place))
+    location = pond_option(options, default, rights)
+    return PondEvents(location) if isinstance(location, SparkFolder) else NodesEvents(_nodes(location))
 
 
-def store_place(place: Place | str) -> PondEvents | RedisEvents:
+def store_location(location: Location | str) -> PondEvents | RedisEvents:
     """The place of a store that jobs of maintenance work on.
 
     Raises: `Invalid` for nodes, which do it themselves.
     """
-    if isinstance(place, str):
-        return RedisEvents(place)
-    if not isinstance(place, FolderPlace):
+    if isinstance(location, str):
+        return RedisEvents(location)
+    if not isinstance(location, SparkFolder):
         raise Invalid(
-            "a pond on nodes compresses and drops days itself", kind="events_remote", pond=place.where,
+            "a pond on nodes compresses and drops days itself", kind="events_remote", pond=location.where,
             hint="name the pond's folder, or the Redis that has its streams",
         )  # fmt: skip
-    return PondEvents(place)
+    return PondEvents(location)
 
 
 def _is_redis(named: str) -> bool:
     return named.startswith(("redis://", "rediss://"))
 
 
-def _nodes(place: Place) -> NodesPlace:
-    assert isinstance(place, NodesPlace), "a place is a folder or nodes"
-    return place
+def _nodes(location: Location) -> SparkNodes:
+    assert isinstance(location, SparkNodes), "a location is a folder or nodes"
+    return location

@@ -29,16 +29,16 @@ from millpond.kernel.keys import KeyRange
 from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
 from millpond.stores.objects import ObjectStore, open_objects
 from millpond.stores.objects.sources import Source, open_source
-from millpond.versions.keyspaces import PLACE, REPOSITORY, SHARED
+from millpond.versions.keyspaces import LOCATION, REPOSITORY, SHARED
 
-__all__ = ("LOCAL", "Placed", "VersionsPlace", "placed")
+__all__ = ("LOCAL", "OpenLocation", "VersionsLocation", "open_location")
 
 LOCAL = "local://"
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class VersionsPlace:
+class VersionsLocation:
     """The place of a pond's repositories, as its owner names it.
 
     `space`: `postgresql://user@server/database#name`; empty is the pond's own. `objects`: the place below which
@@ -69,7 +69,7 @@ _NOTED, _SHARED = JsonForm(_Noted), JsonForm(_Shared)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class OpenLocation:
     """The place of repositories, ready to use: their space, opened with its first use, and their objects."""
 
     space: Space
@@ -81,9 +81,9 @@ class Placed:
     close: Callable[[], None]
 
 
-def placed(
-    own: Space, folder: Path, stated: VersionsPlace, random_id: Callable[[], str], *, base: str = ""
-) -> Placed:  # fmt: skip
+def open_location(
+    own: Space, folder: Path, stated: VersionsLocation, random_id: Callable[[], str], *, base: str = ""
+) -> OpenLocation:  # fmt: skip
     """The place of the repositories of the pond in a folder; a place that is given is compared with what is there.
     `base`: where the pond's own are, by default its folder.
 
@@ -98,13 +98,13 @@ def placed(
         )  # fmt: skip
     if not stated.space and noted is None:
         base = base or str(folder / "repositories")
-        return Placed(
+        return OpenLocation(
             own, _opener(lambda: base), _source_opener(lambda: base), _naming(lambda: stated.objects), _nothing
         )  # fmt: skip
     shared = _SharedSpace(own, stated, noted, random_id)
     if stated.space:
         shared.inner()
-    return Placed(
+    return OpenLocation(
         shared, _opener(shared.objects), _source_opener(shared.objects),
         _naming(lambda: stated.objects or shared.objects()), shared.close,
     )  # fmt: skip
@@ -116,15 +116,15 @@ def _nothing() -> None:
 
 def _naming(base: Callable[[], str]) -> Callable[[str], str]:
     def name(own: str) -> str:
-        place = base()
-        return f"{place.rstrip('/')}/{own}" if place else f"{LOCAL}{own}"
+        location = base()
+        return f"{location.rstrip('/')}/{own}" if location else f"{LOCAL}{own}"
 
     return name
 
 
 def _opener(base: Callable[[], str]) -> Callable[[str], ObjectStore]:
     def open_store(namespace: str) -> ObjectStore:
-        place = namespace
+        location = namespace
         if namespace.startswith(LOCAL):
             below = base()
             if not below:
@@ -133,8 +133,8 @@ def _opener(base: Callable[[], str]) -> Callable[[str], ObjectStore]:
                     kind="namespace_local", namespace=namespace,
                     hint="name a bucket as namespace, or set versions_objects to a place that all servers reach",
                 )  # fmt: skip
-            place = f"{below.rstrip('/')}/{namespace.removeprefix(LOCAL)}"
-        return open_objects(place)
+            location = f"{below.rstrip('/')}/{namespace.removeprefix(LOCAL)}"
+        return open_objects(location)
 
     return open_store
 
@@ -151,7 +151,9 @@ def _source_opener(base: Callable[[], str]) -> Callable[[str], Source]:
 class _SharedSpace:
     """A space in a database, opened with its first use: those who work with maps alone need no server."""
 
-    def __init__(self, own: Space, stated: VersionsPlace, noted: _Noted | None, random_id: Callable[[], str]) -> None:
+    def __init__(
+        self, own: Space, stated: VersionsLocation, noted: _Noted | None, random_id: Callable[[], str]
+    ) -> None:
         self._own, self._settings, self._noted, self._random_id = own, stated, noted, random_id
         self._inner: RemoteSpace | None = None
         self._objects = ""
@@ -208,7 +210,7 @@ class _SharedSpace:
         self._objects = shared.objects
         noted = _Noted(without_password(url), shared.uid)
         if noted != self._noted:
-            self._own.write(lambda tx: tx.put(PLACE.packed, _NOTED.encode(noted)))
+            self._own.write(lambda tx: tx.put(LOCATION.packed, _NOTED.encode(noted)))
             self._noted = noted
 
 
@@ -234,7 +236,7 @@ def _share(tx: Transaction, uid: str, objects: str, *, new: bool) -> _Shared:
 
 
 def _noted(tx: ReadTransaction) -> _Noted | None:
-    row = tx.get(PLACE.packed)
+    row = tx.get(LOCATION.packed)
     return None if row is None else _decoded(_NOTED, row)
 
 
