@@ -35,7 +35,7 @@ def test_every_class_is_a_sentence_and_an_object(name: str) -> None:
     ],
 )
 def test_errors_of_the_system_say_what_to_do(error: Exception, kind: str, code: int) -> None:
-    understood = exits.understood(error)
+    understood = exits.classify_error(error)
     assert (understood.kind, exits.exit_code(understood)) == (kind, code)
 
 

@@ -23,7 +23,7 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind
 from millpond.maps.model.json_values import typed_value
 from millpond.maps.snapshots.freeze import KEEP_MS
 from millpond.maps.snapshots.leased import MapSnapshots
-from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.leases import SnapshotLease
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.memory_bound import MEMORY_MAX
 from millpond.nodes.lookup_service import LookupService, _from_shard, arrow_stream, read_arrow_stream
@@ -239,7 +239,7 @@ def test_a_snapshot_that_is_chosen_cannot_be_collected(pond: Pond, again: bool) 
             assert snapshot.lookup(["k00001"]).to_pylist() == [16]
     replace()
     with pytest.raises(NotFound):
-        Lease(pond_map.objects, leased.manifest.id)
+        SnapshotLease(pond_map.objects, leased.manifest.id)
 
 
 def test_a_map_made_again_is_another(pond: Pond) -> None:

@@ -11,7 +11,7 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from millpond.nodes.replication.leases import Leases
+from millpond.nodes.replication.answer_leases import AnswerLeases
 from tests.nodes.following import rows, served_again, ticking, until
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_primary_starts_again_with_most_nodes(cluster: ClusterHere, serve: Ser
 
 def test_a_replica_stops_before_the_primary_counts_on_it() -> None:
     clock = ManualClock()
-    replica, primary = Leases(clock, 10, majority=True), Leases(clock, 10, majority=True)
+    replica, primary = AnswerLeases(clock, 10, majority=True), AnswerLeases(clock, 10, majority=True)
     assert not replica.held()
     sent = clock.monotonic()
     clock.advance(3_000)
@@ -135,6 +135,6 @@ def test_a_replica_stops_before_the_primary_counts_on_it() -> None:
 
 def test_a_primary_that_starts_grants_nothing_to_a_replica_that_lacks_what_it_has() -> None:
     clock = ManualClock()
-    primary = Leases(clock, 10, majority=True)
+    primary = AnswerLeases(clock, 10, majority=True)
     assert not primary.grant("r", 4, own=5)
     assert primary.due("r", 5) == 11

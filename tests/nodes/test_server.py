@@ -26,7 +26,7 @@ from millpond.server.app import make_app
 from millpond.server.description import described
 from millpond.server.lakefs.api import ROUTES
 from millpond.server.routes.table import JSON_BYTES_MAX
-from millpond.server.wire import error_answer, understood
+from millpond.server.wire import classify_error, error_answer
 from millpond.statuses import http_status, row_of
 from tests.nodes.conftest import ClusterHere, Served
 from tests.ports import free_ports
@@ -71,11 +71,11 @@ def test_only_transient_errors_are_retried() -> None:
 
 
 def test_mistakes_of_ours_are_reported_without_their_insides(caplog: pytest.LogCaptureFixture) -> None:
-    error = understood(RuntimeError("the password is 123"))
+    error = classify_error(RuntimeError("the password is 123"))
     assert (type(error).__name__, error.kind) == ("Internal", "unexpected")
     assert "123" not in json.dumps(to_wire(error))
     assert "123" in caplog.text, "the log of the node has it"
-    assert understood(OSError(28, "No space left on device")).kind == "disk_full"
+    assert classify_error(OSError(28, "No space left on device")).kind == "disk_full"
 
 
 @pytest.mark.parametrize(

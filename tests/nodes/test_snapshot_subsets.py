@@ -18,7 +18,7 @@ from millpond.maps.model.definition import PLAIN_KINDS, Kind, MapDefinition, par
 from millpond.maps.snapshots import subset as subsets_of_snapshots
 from millpond.maps.snapshots.bounds import SnapshotBounds, snapshot_bounds
 from millpond.maps.snapshots.freeze import collect, freeze
-from millpond.maps.snapshots.leases import Lease, pin
+from millpond.maps.snapshots.leases import SnapshotLease, pin
 from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.maps.snapshots.subset import collect_subsets, subset_objects
@@ -221,7 +221,7 @@ def test_old_ones_go_with_their_base(weather: tuple[FolderObjects, MapDefinition
     subset_manifest(objects, following, bounds, now_ms=2)
     assert collect_subsets(objects, following, now_ms=3) == 0
     place = subset_objects(objects, other)
-    held = Lease(place, next(list_manifests(place)).id)
+    held = SnapshotLease(place, next(list_manifests(place)).id)
     assert collect_subsets(objects, following, now_ms=3 + KEEP) == 0
     held.release()
     assert collect_subsets(objects, following, now_ms=3 + KEEP) == 1

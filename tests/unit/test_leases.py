@@ -24,7 +24,7 @@ from millpond.versions.keyspaces import IMPORT, TURN
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.staging.branch_head import Built, Moving, move_head
-from millpond.versions.staging.head_lock import LEASE_SECONDS, Turn
+from millpond.versions.staging.head_lock import LEASE_SECONDS, HeadLock
 from millpond.versions.staging.publishing import (
     COLLECTING_SECONDS,
     DELETING,
@@ -141,19 +141,19 @@ def test_the_turn_of_another_machine_holds(machines: Callable[[int], Machines], 
     context = both.repositories()[0].context
     entered: list[float] = []
 
-    def waits(turn: Turn) -> None:
+    def waits(turn: HeadLock) -> None:
         begun = both.clocks[1].monotonic()
-        both.other.get("leases").context.turns.write(turn, lambda tx: None)
+        both.other.get("leases").context.head_locks.write(turn, lambda tx: None)
         entered.append(both.clocks[1].monotonic() - begun)
 
-    with context.turns.turn(context.uid, "main") as mine:
-        context.turns.write(mine, lambda tx: None)
-        with both.other.get("leases").context.turns.turn(context.uid, "main") as theirs:
+    with context.head_locks.hold(context.uid, "main") as mine:
+        context.head_locks.write(mine, lambda tx: None)
+        with both.other.get("leases").context.head_locks.hold(context.uid, "main") as theirs:
             waits(theirs)  # the first one is silent from now on
             assert entered[0] >= LEASE_SECONDS
     with context.space.read() as tx:
         assert tx.get(TURN[context.uid].pack("main")) is None, "given back"
-    with both.other.get("leases").context.turns.turn(context.uid, "main") as theirs:
+    with both.other.get("leases").context.head_locks.hold(context.uid, "main") as theirs:
         waits(theirs)
     assert entered[1] == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.errors import Denied, Invalid, NotFound, Unavailable
 from millpond.pond import Pond, open_pond
-from millpond.server.lakefs.together import Together
+from millpond.server.lakefs.batcher import Batcher
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository import Repository
 from millpond.versions.repository_context import ProtectedBranches, write_setting
@@ -42,7 +42,7 @@ def listed(repository: Repository) -> dict[str, int]:
 
 def test_each_request_has_its_own_outcome(repository: Repository) -> None:
     async def main() -> list[BaseException | None]:
-        together = Together(put_together, "stage-entries")
+        together = Batcher(put_together, "stage-entries")
         orders = [
             staged(repository, "a", 1), staged(repository, "b", 1, "absent"), staged(repository, "b", 2, "safe"),
             staged(repository, "a", 2), staged(repository, "c", 3), staged(repository, "d", 1, "absent"),
@@ -84,7 +84,7 @@ def test_entries_whose_bytes_cannot_be_stored_fail_alone(pond: Pond, repository:
 
 def test_a_sender_that_went_away_takes_nobody_with_it(repository: Repository) -> None:
     async def main() -> None:
-        together = Together(put_together, "stage-entries")
+        together = Batcher(put_together, "stage-entries")
         tasks = [asyncio.create_task(together.act(staged(repository, f"p{number}"))) for number in range(20)]
         await asyncio.sleep(0)
         for task in tasks[::3]:
@@ -101,7 +101,7 @@ def test_a_sender_that_went_away_takes_nobody_with_it(repository: Repository) ->
 
 def test_what_was_handed_over_is_written_before_the_end_and_nothing_after_it(repository: Repository) -> None:
     async def main() -> None:
-        together = Together(put_together, "stage-entries")
+        together = Batcher(put_together, "stage-entries")
         task = asyncio.create_task(together.act(staged(repository, "a")))
         await asyncio.sleep(0)
         together.close()
@@ -119,7 +119,7 @@ def test_when_the_write_fails_all_of_a_group_do(pond: Pond, repository: Reposito
     pond.close()
 
     async def main() -> None:
-        together = Together(put_together, "stage-entries")
+        together = Batcher(put_together, "stage-entries")
         found = await asyncio.gather(*map(together.act, orders), return_exceptions=True)
         assert all(isinstance(outcome, Exception) for outcome in found)
         together.close()

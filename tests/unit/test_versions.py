@@ -229,9 +229,9 @@ def test_sealed_layers_and_deletions_are_counted(repository: Repository) -> None
     main.delete("a")
     with repository.context.space.read() as tx:
         assert count_layers(tx) == LayerCount(branches=2, sealed=1, sealed_max=1)
-    assert repository.context.sensor.total() == 1
+    assert repository.context.tombstones.total() == 1
     main.commit("gone")
-    assert repository.context.sensor.total() == 0
+    assert repository.context.tombstones.total() == 0
 
 
 def test_a_table_committed_alone_makes_the_tree_that_its_rows_make(repository: Repository) -> None:

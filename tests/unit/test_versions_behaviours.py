@@ -26,7 +26,7 @@ from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.staged_rows import TOMBSTONE
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.staging.tombstone_counter import Sensor
+from millpond.versions.staging.tombstone_counter import TombstoneCounter
 
 State: TypeAlias = "dict[str, str]"
 
@@ -97,7 +97,7 @@ def test_7_to_13_the_sensor_offers_after_so_many_deletions_of_one_token(
         found[branch] = found.get(branch, 0) + 1
         return True
 
-    sensor = Sensor(offer)
+    sensor = TombstoneCounter(offer)
     for branch, token, times in flow:
         for _ in range(times):
             sensor.count("uid", branch, token, tombstones=1, threshold=10)
@@ -106,7 +106,7 @@ def test_7_to_13_the_sensor_offers_after_so_many_deletions_of_one_token(
 
 def test_14_15_a_sensor_offers_again_what_was_not_taken_and_nothing_once_closed() -> None:
     answers = [False, False, True]
-    sensor = Sensor(lambda *_: answers.pop(0))
+    sensor = TombstoneCounter(lambda *_: answers.pop(0))
     for _ in range(12):
         sensor.count("uid", "b", "t", tombstones=1, threshold=10)
     assert answers == []
@@ -126,7 +126,7 @@ def test_14_15_a_sensor_loses_nothing_that_is_counted_during_an_offer(*, taken: 
             sensor.count("uid", "b", "t", tombstones=3, threshold=10)  # as another thread does
         return taken
 
-    sensor = Sensor(offer)
+    sensor = TombstoneCounter(offer)
     sensor.count("uid", "b", "t", tombstones=12, threshold=10)
     assert offers == [2]
     assert sensor.counted("uid", "b") == left

@@ -21,7 +21,7 @@ from millpond.errors import Closed, Invalid, NotFound, Unavailable
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.driver import CANCELLED_MAX, SparkDriver
 from millpond.pipelines.driver_lines import began_of
-from millpond.pipelines.driver_process import _understood
+from millpond.pipelines.driver_process import _classify_error
 from tests.harness.proof.killer import children
 from tests.spark.connect_server import connect_server
 from tests.workflows.test_client import wait_for
@@ -299,6 +299,6 @@ def test_what_python_raises_in_the_code_of_spark_is_tried_again() -> None:
         # The JVM is gone, and PySpark's clean-up closes what was never opened.
         with pytest.raises(UnboundLocalError) as caught, _load_from_socket((nobody, "secret"), NoOpSerializer()):
             pass
-    understood, usable = _understood(caught.value)
+    understood, usable = _classify_error(caught.value)
     assert isinstance(understood, Unavailable) and not usable
-    assert not isinstance(_understood(ValueError("ours"))[0], Unavailable)
+    assert not isinstance(_classify_error(ValueError("ours"))[0], Unavailable)

@@ -182,7 +182,7 @@ def _is_control(error: Exception) -> bool:
 
 
 def _tell(error: Exception, *, as_json: bool) -> int:
-    reported = exits.understood(error)
+    reported = exits.classify_error(error)
     line = json.dumps(exits.as_object(reported)) if as_json else console.neutral(f"error: {exits.sentence(reported)}")
     sys.stderr.write(line + "\n")
     return exits.exit_code(reported)

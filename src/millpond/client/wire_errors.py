@@ -50,7 +50,7 @@ def _plain(value: object) -> object:
 
 def from_wire(node: str, status: int, body: bytes) -> MillpondError | None:
     """The error that a node answered; None when the answer comes from a proxy that did not reach it."""
-    payload = _understood(body)
+    payload = _error_fields(body)
     cls = None if payload is None else getattr(errors, str(payload.get("error")), None)
     if payload is not None and isinstance(cls, type) and issubclass(cls, MillpondError):
         values = payload.get("values")
@@ -75,7 +75,7 @@ def from_grpc(node: str, metadata: Mapping[str, Any], status: str, details: str,
     return error or class_of_grpc(status)(details or status, kind=str(metadata.get(KIND_KEY) or kind))
 
 
-def _understood(body: bytes) -> Mapping[str, Any] | None:
+def _error_fields(body: bytes) -> Mapping[str, Any] | None:
     try:
         return parse_object(body)
     except FormError:

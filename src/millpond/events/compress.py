@@ -25,7 +25,7 @@ from millpond.events.codec import BATCH_PLAIN_BYTES, EVENT_BYTES, Codec, encode,
 from millpond.events.event import Event
 from millpond.events.index import DaySegment, State, StreamIndex
 from millpond.events.names import StreamName
-from millpond.events.protocol import StreamStore, Switch, Together
+from millpond.events.protocol import BatchedStore, StreamStore, Switch
 from millpond.kernel.steps import step
 
 __all__ = ("FOLD_BYTES", "Compressed", "batches_of", "compress_stream", "compress_together", "plan")
@@ -119,7 +119,7 @@ def compress_stream(
 
 
 def compress_together(
-    store: StreamStore, writes: Together, streams: Sequence[StreamName], day: int, spend: Callable[[int], None]
+    store: StreamStore, writes: BatchedStore, streams: Sequence[StreamName], day: int, spend: Callable[[int], None]
 ) -> tuple[list[Compressed], list[StreamName]]:
     """Compress streams whose due days are small: they share writes. The others are returned, each for itself.
 
@@ -146,7 +146,7 @@ def compress_together(
     return [*done, *_switched(writes, switches)], left
 
 
-def _switched(writes: Together, switches: Sequence[Switch]) -> Iterator[Compressed]:
+def _switched(writes: BatchedStore, switches: Sequence[Switch]) -> Iterator[Compressed]:
     for switch, output in zip(switches, writes.switch_many(switches) if switches else (), strict=True):
         if output is None:
             yield Compressed(fenced=True)

@@ -26,7 +26,7 @@ from millpond.events.days import DAY_MAX, DAY_MS, day_of, latest_due_day
 from millpond.events.deletion import finish_deletions
 from millpond.events.job_index import collect_jobs
 from millpond.events.names import StreamName
-from millpond.events.protocol import HIDDEN_DAY, Due, StreamStore, Together, Work
+from millpond.events.protocol import HIDDEN_DAY, BatchedStore, Due, StreamStore, Work
 from millpond.events.witness import Doubt
 from millpond.kernel.page import all_behind
 
@@ -89,7 +89,7 @@ class MaintenanceReport(ShownAsTable):
 
 
 _Shared: TypeAlias = Callable[
-    [Sequence[StreamName], int, Together], tuple[MaintenanceReport, Sequence[StreamName]]
+    [Sequence[StreamName], int, BatchedStore], tuple[MaintenanceReport, Sequence[StreamName]]
 ]  # fmt: skip
 """Work on the days of streams up to one, which share writes: what was done, and the streams that are left."""
 
@@ -143,7 +143,7 @@ class EventMaintenance:
             return _report_of(compress_stream(self._store, stream, latest, pace.spend))
 
         def together(
-            streams: Sequence[StreamName], latest: int, writes: Together
+            streams: Sequence[StreamName], latest: int, writes: BatchedStore
         ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
             done, left = compress_together(self._store, writes, streams, latest, pace.spend)
             return sum(map(_report_of, done), MaintenanceReport()), left
@@ -168,7 +168,7 @@ class EventMaintenance:
             return MaintenanceReport(streams=1, events=self._store.expire(stream, latest))
 
         def together(
-            streams: Sequence[StreamName], latest: int, writes: Together
+            streams: Sequence[StreamName], latest: int, writes: BatchedStore
         ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
             return MaintenanceReport(streams=len(streams), events=writes.expire_many(streams, latest)), ()
 
@@ -256,7 +256,7 @@ class EventMaintenance:
         self, streams: Sequence[StreamName], latest: int, together: _Shared
     ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
         """The work on streams that share writes, and those that are left."""
-        if isinstance(self._store, Together):
+        if isinstance(self._store, BatchedStore):
             try:
                 return together(streams, latest, self._store)
             except Unavailable:

@@ -25,7 +25,7 @@ from millpond.kernel.verify import Report
 
 __all__ = (
     "HIDDEN_DAY", "PAGE_BYTES", "Believing", "Checkable", "Due", "Losing", "Losses", "NoteKind", "Notes", "StreamRules",
-    "StreamStore", "Switch", "Together", "Work", "losses_of", "never",
+    "StreamStore", "Switch", "BatchedStore", "Work", "losses_of", "never",
 )  # fmt: skip
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -126,7 +126,7 @@ def losses_of(store: StreamStore) -> Losses:
 
 
 @runtime_checkable
-class Together(Protocol):
+class BatchedStore(Protocol):
     """A backend in which many streams share a write: each act does for all of them what `StreamStore` does for one."""
 
     def close_days(self, streams: Sequence[StreamName], day: int) -> None:

@@ -1,5 +1,5 @@
 """The acknowledgement of loads: without nodes that lag, with `nodes.write_to = "majority"`, see
-`replication/leases.py`; and for writers that may not send their token to all nodes.
+`replication/answer_leases.py`; and for writers that may not send their token to all nodes.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import NotFound, Unavailable
 from millpond.maps.snapshots.bounds import snapshot_bounds
-from millpond.maps.snapshots.leases import Leased, pin, pinned_at, pinned_entry
+from millpond.maps.snapshots.leases import LeasedSnapshot, pin, pinned_at, pinned_entry
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.subset import leased_subset, subset_objects
 from millpond.nodes.ponds_at_refs import is_at_ref
@@ -107,7 +107,7 @@ class Publisher:
         """The last entry of the log that shaped a snapshot that is pinned; 0 when that is not known."""
         return 0 if manifest.bounds else pinned_entry(_folder(pond_map), manifest.id)
 
-    def _whole(self, pond_map: Map, fresh: bool) -> Leased:
+    def _whole(self, pond_map: Map, fresh: bool) -> LeasedSnapshot:
         """The snapshot that counts, kept from being collected."""
         current = pond_map.snapshots.current()
         if current is None:

@@ -39,7 +39,7 @@ from millpond.kernel.worker import begin_thread
 from millpond.lineage import PARENT, wait_sent
 from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.cluster_doors import Door
-from millpond.pipelines.step import understood
+from millpond.pipelines.step import classify_error
 from millpond.process_settings import tracing_target
 from millpond.stores.files import remove_tree, write_file_atomically
 from millpond.tracing import TRACEPARENT, Kind, begin_tracing, flush_spans, span
@@ -279,7 +279,7 @@ class _Driver:
             ):
                 outcome = {"result": _job(request["job"])(session, request["arguments"])}
         except Exception as error:  # whatever it is, the worker reports it
-            cause, usable = _understood(error)
+            cause, usable = _classify_error(error)
             if key in self.cancelled:
                 cause = _stopped()
             outcome = {"error": to_wire(cause)}
@@ -376,7 +376,7 @@ def _job(name: str) -> Any:
     return JOBS[name]
 
 
-def _understood(error: Exception) -> tuple[MillpondError, bool]:
+def _classify_error(error: Exception) -> tuple[MillpondError, bool]:
     """The error as one of ours, and True when the session is of use after it."""
     if isinstance(error, MillpondError):
         return error, True
@@ -385,5 +385,5 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
     if is_of_spark(error):
         cause = error_behind(error)
         return cause, cause.kind != "spark_failed"
-    ours = understood(error)
+    ours = classify_error(error)
     return ours, isinstance(ours, Invalid)  # an error of the system may be the connection to a JVM that is gone

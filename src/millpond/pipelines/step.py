@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("Failed", "Step", "attempt", "held", "understood")
+__all__ = ("Failed", "Step", "attempt", "held", "classify_error")
 
 Runs = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
 _LASTING = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError)
@@ -157,7 +157,7 @@ async def _attempt(
         report = VariableValue(json_obj=to_json(log.masked_in(failed.report)).decode())
         raise LHTaskException(failed.name, log.masked(failed.message), report) from None
     except Exception as raised:
-        error = understood(raised)
+        error = classify_error(raised)
         retryable = _is_retryable(error)
         log.write(_traced(raised))
         await _report_failure(pond, story, error, retryable=retryable)
@@ -189,7 +189,7 @@ def _traced(error: Exception) -> str:
     return "".join(traceback.format_exception(cause))
 
 
-def understood(error: Exception) -> MillpondError:
+def classify_error(error: Exception) -> MillpondError:
     """An error as one of ours: of the system's, those that stay are `Invalid`, others `Unavailable`."""
     if isinstance(error, MillpondError):
         return error

@@ -36,7 +36,7 @@ from millpond.ranges.blocks import FILTERS_BYTES_MAX, BlockTable, checksum_of, f
 from millpond.ranges.cache import CachedObjects
 from millpond.ranges.files import far_form, format_said, put_content, read_sealed, sealed_bytes
 from millpond.ranges.ids import BLOCKS_FORMAT, FILTERS_FORMAT, FORMAT, ID_BYTES, PACKED_FORMAT, columns_id, schema_code
-from millpond.stores.objects import Objects, at_once, hold_read, read_once, settle
+from millpond.stores.objects import Objects, at_once, fsync_below, hold_read, read_once
 
 __all__ = (
     "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "far_entry", "index_bytes",
@@ -217,13 +217,13 @@ def store_index(
     assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
     index = _with_few_filters(Index("", tuple(entries), schema, boundaries))
     id_, data = _file_of(index.entries, schema, boundaries)
-    settle(objects, "ranges")  # those that lay here already may be the work of one who died before they were durable
+    fsync_below(objects, "ranges")  # those that lay here may be the work of one who died before they were durable
     acts: list[Callable[[], object]] = [*beside, partial(put_content, objects, index_name(id_), data)]
     # The index may be there before the range that is put beside it. That is harmless, for nobody knows its id before
     # both are.
     at_once(objects, acts)
     # This one may have been there, too, and what comes now names it.
-    settle(objects, "indexes")
+    fsync_below(objects, "indexes")
     index = replace(index, id=id_)
     # It is read again at once: by the next load, or fold.
     hold_read(objects, index_name(id_), index, data.size)

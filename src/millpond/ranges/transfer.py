@@ -31,7 +31,7 @@ from millpond.ranges.index import (
 )
 from millpond.ranges.reader import open_range, range_bytes
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import Objects, settle
+from millpond.stores.objects import Objects, fsync_below
 from millpond.stores.objects.bringing import bring
 
 __all__ = ("FetchReport", "fetch", "missing")
@@ -82,14 +82,14 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     fetched = list(bring(partial(_fetch_range, source, target, verify), entries))
     step("ranges.fetched")
     # Durable before the index that names them, or a power cut leaves an index without its ranges.
-    settle(target, "ranges")
+    fsync_below(target, "ranges")
     size = sum(entry.size for entry in fetched)
     if held is None:
         there = _index_there(target, index, data, {entry.id: entry for entry in fetched})
         target.put(index_name(index_id), there)
         size += (there if target.in_blocks else data).size
     else:
-        settle(target, "indexes")  # it may be the work of one who died before it was durable
+        fsync_below(target, "indexes")  # it may be the work of one who died before it was durable
     step("ranges.index_fetched")
     return FetchReport(
         ranges=len(entries), bytes=size,

@@ -10,7 +10,7 @@ from millpond.kernel.space import Transaction
 from millpond.maps.layered.head import Head, Layers, collected_at
 from millpond.maps.model.snapshot_pointer import Current, Pointer
 from millpond.maps.snapshots.freeze import freeze
-from millpond.maps.snapshots.leases import Lease, Leased
+from millpond.maps.snapshots.leases import LeasedSnapshot, SnapshotLease
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
 from millpond.refs.map_entries import MapEntry
 
@@ -69,7 +69,7 @@ class RefLayers(Layers):
             return freeze(self.objects, self.definition, (), shard_version=0, created_ms=0)
         return manifest
 
-    def current(self) -> Leased:
+    def current(self) -> LeasedSnapshot:
         """The snapshot of the state that counts, and the lease that keeps its files.
 
         Raises: as `head`.
@@ -77,7 +77,7 @@ class RefLayers(Layers):
         while True:
             manifest = self.freeze()
             try:
-                return Leased(manifest, Lease(self.objects, manifest.id))
+                return LeasedSnapshot(manifest, SnapshotLease(self.objects, manifest.id))
             except NotFound as error:
                 if self.freeze().id == manifest.id:
                     raise Corrupt(

@@ -37,8 +37,8 @@ from millpond.server.console import (
 from millpond.server.console.pages import CONSOLE
 from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import ROUTES
+from millpond.server.lakefs.batcher import Batcher
 from millpond.server.lakefs.dialect import LAKEFS, LISTING
-from millpond.server.lakefs.together import Together
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
@@ -109,8 +109,8 @@ def make_app(node: Node) -> Application:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.limits.threads
         app.state.short_threads = FairThreads(node.limits.threads)
         app.state.waiting_threads = FairThreads(WAITERS_MAX)
-        app.state.staging = staging = Together(put_together, "stage-entries")
-        app.state.lookups = lookups = Together(node.pond.repositories.find_entries, "find-entries")
+        app.state.staging = staging = Batcher(put_together, "stage-entries")
+        app.state.lookups = lookups = Batcher(node.pond.repositories.find_entries, "find-entries")
         app.state.large_threads = FairThreads(node.limits.large_threads)
         with polling(node) as app.state.long_polls, closing(staging), closing(lookups):
             yield

@@ -272,7 +272,7 @@ class _State(Collector):
         ):
             yield CounterMetricFamily(f"millpond_versions_{name}", said, value=value)
         repositories = self._node.pond.repositories
-        yield _gauge("versions_deletions", "Deletions since compactions and commits.", repositories.sensor.total())
+        yield _gauge("versions_deletions", "Deletions since compactions and commits.", repositories.tombstones.total())
         with suppress(MillpondError), repositories.space.read() as tx:  # the page answers without the database
             layers = count_layers(tx)
             yield _gauge("versions_branches", "Branches of repositories.", layers.branches)

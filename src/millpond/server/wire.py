@@ -36,7 +36,7 @@ __all__ = (
     "retry_header",
     "shown_to",
     "stopping",
-    "understood",
+    "classify_error",
 )
 
 _LOG = logging.getLogger("millpond.server")
@@ -70,7 +70,7 @@ def reporting_damage() -> Iterator[None]:
         raise
 
 
-def understood(error: BaseException) -> MillpondError:
+def classify_error(error: BaseException) -> MillpondError:
     """Any error as one of ours."""
     if isinstance(error, MillpondError):
         return error
@@ -144,7 +144,7 @@ def reported(
     status_of: Callable[[MillpondError], int | str] = http_status,
 ) -> MillpondError:  # fmt: skip
     """Any error that ends a request, as one of ours; a refusal is counted for its `surface`, the API."""
-    error = understood(raised)
+    error = classify_error(raised)
     if isinstance(error, Closed) and node.stopping:
         error = stopping()
     if is_refusal(error, status_of(error)):

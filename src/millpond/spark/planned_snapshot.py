@@ -17,7 +17,7 @@ import pyarrow as pa
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, pinned_objects, pinned_rows, pinned_spans
 from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
-from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.leases import SnapshotLease
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -99,8 +99,8 @@ class FolderSnapshots:
 
 
 @cache
-def _retained(shelf: FolderSnapshots, id_: str) -> Lease:
-    return Lease(shelf.objects, id_)
+def _retained(shelf: FolderSnapshots, id_: str) -> SnapshotLease:
+    return SnapshotLease(shelf.objects, id_)
 
 
 def snapshots_of(location: Location, opened: Map) -> FolderSnapshots:

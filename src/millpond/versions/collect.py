@@ -49,7 +49,7 @@ from millpond.versions.repository_context import RepositoryContext, Retention, r
 from millpond.versions.staging.branches import BranchRecord, all_branches
 from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
-from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting, steadily
+from millpond.versions.staging.publishing import begin_collecting, end_collecting, guard_published, renew_collecting
 from millpond.versions.staging.reads import at
 from millpond.versions.unreferenced import Unneeded
 
@@ -225,7 +225,7 @@ def collect(
         end_dead_imports(context)
         _end_uploads(context)
     check = partial(check_undisturbed, context.space, 0 if dry_run else free_term(context.space, context.clock))
-    state, active, needed = steadily(lambda: _mark(context, work))
+    state, active, needed = guard_published(lambda: _mark(context, work))
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
     step("collect.marked")
     if not state.branches:  # a bare repository, which waits for a restore of what lies in its namespace

@@ -20,7 +20,7 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.repository_context import CompactionRules, RepositoryContext, read_setting
 from millpond.versions.staging.branch_head import Moving, collect_tokens
 from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
-from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
+from millpond.versions.staging.publishing import Collected, collections, publish, retry_if_collected
 from millpond.versions.staging.reads import View
 
 __all__ = ("Compacted", "compact", "is_due")
@@ -57,7 +57,7 @@ def compact(
         done = moving.record.compacted_index is not None
         return Compacted(False, "all that is staged was compacted before" if done else "nothing is staged")
     try:
-        index = unless_collected(context, count, lambda: (fold or _fold_here)(context, moving.view))
+        index = retry_if_collected(context, count, lambda: (fold or _fold_here)(context, moving.view))
         step("compaction.folded")
         switched = publish(context, [index], count, lambda tx: _switch(context, tx, branch, moving, index))
     except Collected:
@@ -67,7 +67,7 @@ def compact(
     context.measures.compacted(done=bool(switched), layers=len(layers), ms=ms)
     if not switched:
         return Compacted(False, "the sealed layers changed", len(layers), ms)
-    context.sensor.forget(context.uid, branch)
+    context.tombstones.forget(context.uid, branch)
     context.after(lambda: collect_tokens(context.space))
     return Compacted(True, "", len(layers), ms)
 

@@ -26,7 +26,7 @@ from millpond.kernel.keys import KeyRange
 from millpond.kernel.space import ReadTransaction, RemoteSpace, WouldBlock
 from millpond.ranges import HeldObjects
 from millpond.versions.reference import view_at
-from millpond.versions.staging.publishing import steadily
+from millpond.versions.staging.publishing import guard_published
 from millpond.versions.staging.reads import View, find_entry, rows_of_path
 from millpond.versions.staging.writes import entry_not_found
 
@@ -77,7 +77,7 @@ class EntryLookups:
 
         Raises: as `Reference.stat`; `NotFound` for the repository.
         """
-        context, entry = steadily(lambda: self._read(name))
+        context, entry = guard_published(lambda: self._read(name))
         if entry is None:
             raise entry_not_found(name.path)
         return context, entry

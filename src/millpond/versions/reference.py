@@ -29,7 +29,7 @@ from millpond.versions.paging import Block, Listing, Page, page
 from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.branches import get_branch
 from millpond.versions.staging.layers import Bounds
-from millpond.versions.staging.publishing import steadily
+from millpond.versions.staging.publishing import guard_published
 from millpond.versions.staging.reads import View, at, find_entry, find_in_index, head_view, view_of, visible
 from millpond.versions.staging.writes import entry_not_found
 
@@ -84,7 +84,7 @@ class Reference(ReferenceFace):
             with self.context.space.read() as tx:
                 return find_entry(self.context, tx, view_at(self.context, tx, self.expression), path)
 
-        entry = steadily(find)
+        entry = guard_published(find)
         if entry is None:
             raise entry_not_found(path)
         return entry
@@ -129,7 +129,7 @@ class Reference(ReferenceFace):
                 return next(visible(self.context, at(tx), view, Bounds(keys, rows=ENTRIES_ROWS)), None)
 
         while True:
-            batch = steadily(partial(read, keys))
+            batch = guard_published(partial(read, keys))
             if batch is None:
                 return
             yield batch
@@ -169,7 +169,7 @@ def page_of(reference: Reference, listing: Listing, decode: _Decode[T]) -> Page[
 
             return page(blocks, listing)
 
-    return steadily(read)
+    return guard_published(read)
 
 
 def _block(batch: pa.RecordBatch, decode: _Decode[T]) -> Block[T]:

@@ -56,8 +56,8 @@ from millpond.versions.repository_context import (
 from millpond.versions.restores import Restored, parse_head, restore_refs, split_lines
 from millpond.versions.staging.branch_head import collect_tokens
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, find_branch, parse_branch
-from millpond.versions.staging.head_lock import Turns
-from millpond.versions.staging.tombstone_counter import Sensor
+from millpond.versions.staging.head_lock import HeadLocks
+from millpond.versions.staging.tombstone_counter import TombstoneCounter
 
 __all__ = ("METADATA_FOLDER", "Background", "Repositories")
 
@@ -123,10 +123,10 @@ class Repositories:
         self._ranges_bytes_max = ranges_bytes_max
         self._reports = reports
         self._open_repository = open_repository
-        self._turns = Turns(space, clock)
+        self._head_locks = HeadLocks(space, clock)
         self.signer = Signer(space, clock)
         self.imports = ImportJobs()
-        self.sensor = Sensor(self._offered)
+        self.tombstones = TombstoneCounter(self._offered)
         self.measures = Measures()
         self._sources: dict[str, Source] = {}
         self._cache: dict[str, tuple[bytes, Repository, Repository]] = {}
@@ -383,7 +383,7 @@ class Repositories:
 
         return RepositoryContext(
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,
-            graph_of(record.uid, head), self._turns, self.sensor, self._after, self.source,
+            graph_of(record.uid, head), self._head_locks, self.tombstones, self._after, self.source,
             self.signer, self._boundaries, self.measures,
             reports=self._reports,
         )  # fmt: skip

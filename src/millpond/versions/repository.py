@@ -144,7 +144,7 @@ class Repository(RepositoryFace):
             drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
 
         self.context.space.write(delete)
-        self.context.sensor.forget(self.context.uid, name)
+        self.context.tombstones.forget(self.context.uid, name)
         self.context.after(lambda: collect_tokens(self.context.space))
 
     def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.stores.objects import ObjectStore
     from millpond.versions.objects.signing import Signer
-    from millpond.versions.staging.head_lock import Turns
+    from millpond.versions.staging.head_lock import HeadLocks
     from millpond.versions.staging.reads import View
-    from millpond.versions.staging.tombstone_counter import Sensor
+    from millpond.versions.staging.tombstone_counter import TombstoneCounter
 
 __all__ = (
     "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryContext", "RepositoryRecord", "Retention",
@@ -222,8 +222,8 @@ class RepositoryContext:
     ranges: CachedObjects
     """Ranges and indexes."""
     graph: Graph
-    turns: Turns
-    sensor: Sensor
+    head_locks: HeadLocks
+    tombstones: TombstoneCounter
     after: Callable[[Callable[[], object]], None]
     """Runs maintenance that nobody waits for."""
     sources: Callable[[str], Source]

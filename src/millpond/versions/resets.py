@@ -22,7 +22,7 @@ from millpond.versions.repository_context import RepositoryContext
 from millpond.versions.staging.branch_head import Built, Moving, collect_tokens, move_head
 from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch
 from millpond.versions.staging.layers import difference_blocks
-from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
+from millpond.versions.staging.publishing import Collected, collections, publish, retry_if_collected
 from millpond.versions.staging.reads import View, is_cleared, uncommitted
 from millpond.versions.staging.segments import write_segment
 from millpond.versions.staging.writes import Below, shown, write_below
@@ -46,7 +46,7 @@ def reset_all(context: RepositoryContext, branch: str, *, force: bool = False) -
         drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
 
     context.space.write(change)
-    context.sensor.forget(context.uid, branch)
+    context.tombstones.forget(context.uid, branch)
     context.after(lambda: collect_tokens(context.space))
 
 
@@ -100,7 +100,7 @@ def restore_prefix(
                 yield from difference_blocks(_inverse(difference))
 
         try:
-            index = unless_collected(context, count, lambda blocks=blocks: write_segment(context, blocks()))  # type: ignore[misc]
+            index = retry_if_collected(context, count, lambda blocks=blocks: write_segment(context, blocks()))  # type: ignore[misc]
             if counted[0] == 0 or _insert(context, branch, moving, Layer(context.clock.random_id(), index.id), count):
                 return counted[0]
         except Collected:

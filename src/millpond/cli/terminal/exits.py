@@ -30,7 +30,7 @@ __all__ = (
     "exit_code",
     "leave",
     "sentence",
-    "understood",
+    "classify_error",
 )
 
 EXIT_NO_ANSWER = 1
@@ -58,7 +58,7 @@ def exit_code(error: MillpondError) -> int:
     return error.exit_code
 
 
-def understood(error: BaseException) -> MillpondError:
+def classify_error(error: BaseException) -> MillpondError:
     """The error as one of ours: errors of the system are classed by what the caller can do about them.
 
     What is not recognised is our own mistake.

@@ -48,7 +48,7 @@ __all__ = (
     "worker_config",
     "plain_message",
     "show_messages",
-    "understood",
+    "classify_error",
 )
 
 _ADDRESS: Any = {
@@ -155,7 +155,7 @@ def connected(server: str, tenant: str, settings: Settings | None = None) -> Ite
             try:
                 reply, ended = getattr(stub, method).with_call(request, timeout=_SECONDS, metadata=sent)
             except grpc.RpcError as error:
-                raise understood(error, server, changes=not asks) from None
+                raise classify_error(error, server, changes=not asks) from None
             trailing(ended.trailing_metadata() or ())
             return reply
 
@@ -186,7 +186,7 @@ def _channel(address: str, settings: Settings) -> grpc.Channel:
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, key, chain))
 
 
-def understood(error: Any, server: str, *, changes: bool) -> MillpondError:
+def classify_error(error: Any, server: str, *, changes: bool) -> MillpondError:
     """An error of a call to a server as one of ours; what `changes` something may have done so without an answer."""
     import grpc
 

@@ -37,7 +37,7 @@ from littlehorse.model import (
 )
 from littlehorse.worker import LHTask, LHTaskWorker
 
-from millpond.cli.workflows.server import understood
+from millpond.cli.workflows.server import classify_error
 from millpond.clock import SystemClock
 from millpond.json_forms import parse_object
 from millpond.pipelines.attempt_threads import THREADS_MAX
@@ -100,7 +100,7 @@ class TaskWorker:
             LHTaskWorker(function, name, self._config).register_task_def()
             definition = self._config.stub().GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS)
         except grpc.RpcError as error:
-            raise understood(error, self._config.bootstrap_server, changes=False) from None
+            raise classify_error(error, self._config.bootstrap_server, changes=False) from None
         self._tasks[name] = LHTask(function, definition)
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stirred.set)

@@ -31,7 +31,7 @@ from millpond.client.transport import Connection, Nodes
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 from millpond.kernel.worker import begin_thread
-from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.leases import SnapshotLease
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
@@ -171,7 +171,7 @@ class _Pinned(FolderObjects):
     def __init__(self, folder: Path, source: SnapshotSource, manifest_id: str) -> None:
         super().__init__(folder)
         self._source = source
-        self._lease = Lease(self, manifest_id)  # what is there stays as long as we do
+        self._lease = SnapshotLease(self, manifest_id)  # what is there stays as long as we do
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("open it where it is needed: see pinned_objects")

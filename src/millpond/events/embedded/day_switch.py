@@ -61,7 +61,7 @@ def switch_segments(
 
 
 def switch_together(space: Space, switches: Sequence[Switch]) -> list[DaySegment | None]:
-    """As `Together.switch_many`."""
+    """As `BatchedStore.switch_many`."""
     for switch in switches:
         check = Continuity([day for segment in switch.seen for day in segment.days])
         check.add(read_header(switch.batch))

@@ -48,7 +48,7 @@ def expire_days(space: Space, stream: StreamName, day: int, now_ms: int, forget_
 
 
 def expire_together(space: Space, streams: Sequence[StreamName], day: int, now_ms: int, forget_ms: int) -> int:
-    """As `Together.expire_many`: those that have few rows share a write."""
+    """As `BatchedStore.expire_many`: those that have few rows share a write."""
 
     def change(tx: Transaction) -> tuple[int, list[StreamName]]:
         count, rows_left = 0, ROWS_PER_WRITE

@@ -20,7 +20,7 @@ from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.leased import leased
-from millpond.maps.snapshots.leases import Leased
+from millpond.maps.snapshots.leases import LeasedSnapshot
 from millpond.stores.objects import Objects
 from millpond.times.durations import parse_duration
 from millpond.times.instants import INSTANT_MIN, instant_text
@@ -70,7 +70,7 @@ class MapAlerts:
     writing: Callable[[], AbstractContextManager[None]]
     announce: Callable[[], None]
     objects: Objects
-    frozen: Callable[[], Leased]
+    frozen: Callable[[], LeasedSnapshot]
 
     def list(self) -> Sequence[AlertRule]:
         """The rules of the map, by name.

@@ -27,7 +27,7 @@ from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
 from millpond.maps.snapshots.freeze import freeze
-from millpond.maps.snapshots.leases import Lease, Leased, writing
+from millpond.maps.snapshots.leases import LeasedSnapshot, SnapshotLease, writing
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, store_manifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
 from millpond.stores.objects import FolderObjects, Objects, at_once
@@ -178,7 +178,7 @@ class Layers:
 
     # -- reading --------------------------------------------------------------------------------------
 
-    def current(self) -> Leased:
+    def current(self) -> LeasedSnapshot:
         """The snapshot of all that was loaded, and the lease that keeps its files.
 
         Raises: as `head`.
@@ -186,7 +186,7 @@ class Layers:
         while True:
             manifest = self.freeze()
             with suppress(NotFound):
-                return Leased(manifest, Lease(self.objects, manifest.id))
+                return LeasedSnapshot(manifest, SnapshotLease(self.objects, manifest.id))
             self._check_moved(manifest)
 
     def _check_moved(self, manifest: SnapshotManifest) -> None:
@@ -195,7 +195,7 @@ class Layers:
         if current is not None and current.manifest == manifest.id:
             load_manifest(self.objects, manifest.id)
 
-    def refreeze(self, *, wait_seconds: float | None = None) -> Leased:
+    def refreeze(self, *, wait_seconds: float | None = None) -> LeasedSnapshot:
         """As `current`: there is nothing to freeze.
 
         Raises: as `head`.

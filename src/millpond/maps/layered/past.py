@@ -34,7 +34,7 @@ from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.search.partial import last_up_to
 from millpond.maps.snapshots.freeze import freeze
-from millpond.maps.snapshots.leases import Lease, Leased
+from millpond.maps.snapshots.leases import LeasedSnapshot, SnapshotLease
 from millpond.maps.snapshots.manifest import SnapshotManifest, known_as, load_manifest
 from millpond.maps.snapshots.moments import Moments
 from millpond.maps.snapshots.partition_filter import HashShare
@@ -195,7 +195,7 @@ class Past:
                 memory_max=self._layers.memory_max,
             )  # fmt: skip
 
-    def leased(self, known_at: Any) -> Leased:
+    def leased(self, known_at: Any) -> LeasedSnapshot:
         """The snapshot that was known at a moment; an empty one when the map was never changed.
 
         Raises: `Invalid`, kinds `history_ended` and `nothing_known`; at a ref `NotFound`, kind `ref_collected`.
@@ -206,9 +206,9 @@ class Past:
         if not id_:
             id_ = freeze(layers.objects, layers.definition, (), shard_version=0, created_ms=0).id
         with collected_at(history.map, history.commits[number] if history.commits and number >= 0 else ""):
-            lease = Lease(layers.objects, id_)
+            lease = SnapshotLease(layers.objects, id_)
             try:
-                return Leased(load_manifest(layers.objects, id_), lease)
+                return LeasedSnapshot(load_manifest(layers.objects, id_), lease)
             except BaseException:
                 lease.release()
                 raise
@@ -220,9 +220,9 @@ class Past:
         """
         layers = self._layers
 
-        def shown() -> Leased:
+        def shown() -> LeasedSnapshot:
             leased = self.leased(known_at)
-            return Leased(known_as(leased.manifest, layers.definition), leased.lease)
+            return LeasedSnapshot(known_as(leased.manifest, layers.definition), leased.lease)
 
         return partial(candidate_rows, layers.objects, layers.definition, shown)
 

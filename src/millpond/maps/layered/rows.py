@@ -17,7 +17,7 @@ from millpond.maps.search.rows_of_buckets import coarser_rows
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.condition_span import condition_span
 from millpond.maps.snapshots.freeze import open_layers
-from millpond.maps.snapshots.leases import Leased
+from millpond.maps.snapshots.leases import LeasedSnapshot
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.stores.objects import Objects
@@ -41,7 +41,7 @@ def check_fields(definition: MapDefinition, manifest: SnapshotManifest) -> None:
 
 
 def candidate_rows(
-    objects: Objects, definition: MapDefinition, current: Callable[[], Leased], condition: Predicate,
+    objects: Objects, definition: MapDefinition, current: Callable[[], LeasedSnapshot], condition: Predicate,
     resolution: str | None = None,
 ) -> Generator[pa.RecordBatch]:  # fmt: skip
     """Canonical rows that hold every row the condition takes, all of one moment: that of the first batch; of an

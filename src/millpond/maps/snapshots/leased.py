@@ -17,7 +17,7 @@ from millpond.kernel.space import Space
 from millpond.maps.model.snapshot_pointer import Current, read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
-from millpond.maps.snapshots.leases import Lease, Leased
+from millpond.maps.snapshots.leases import LeasedSnapshot, SnapshotLease
 from millpond.maps.snapshots.refresh import refreeze
 from millpond.stores.objects import Objects
 
@@ -34,7 +34,7 @@ class MapSnapshots:
     shard: Shard
     memory_max: int
 
-    def current(self) -> Leased | None:
+    def current(self) -> LeasedSnapshot | None:
         """The snapshot that counts; None when the map was never frozen, or what was frozen is gone from the disk.
 
         Raises: `NotFound`, kind `map_dropped`.
@@ -60,7 +60,7 @@ class MapSnapshots:
             self.space, self.clock, self.objects, self.shard, memory_max=self.memory_max, **options
         )  # fmt: skip
 
-    def refreeze(self, *, wait_seconds: float | None = None) -> Leased:
+    def refreeze(self, *, wait_seconds: float | None = None) -> LeasedSnapshot:
         """The snapshot of the shard as it is now: the one that counts, or a new one when the shard moved on.
 
         Raises: as `refresh.refreeze`.
@@ -68,7 +68,7 @@ class MapSnapshots:
         while True:
             manifest = self.freeze(wait_seconds=wait_seconds)
             try:
-                return Leased(manifest, Lease(self.objects, manifest.id))
+                return LeasedSnapshot(manifest, SnapshotLease(self.objects, manifest.id))
             except NotFound:
                 current = self._named()
                 if current is not None and current.manifest == manifest.id:
@@ -78,14 +78,14 @@ class MapSnapshots:
         return read_current(self.space, self.shard.definition)
 
 
-def leased(objects: Objects, id_: str) -> Leased:
+def leased(objects: Objects, id_: str) -> LeasedSnapshot:
     """The snapshot of an id, whose files stay.
 
     Raises: `NotFound` when it is gone; `Corrupt`.
     """
-    lease = Lease(objects, id_)
+    lease = SnapshotLease(objects, id_)
     try:
-        return Leased(load_manifest(objects, id_), lease)
+        return LeasedSnapshot(load_manifest(objects, id_), lease)
     except BaseException:
         lease.release()
         raise

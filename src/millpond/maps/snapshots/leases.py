@@ -30,8 +30,8 @@ from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.stores.objects import Objects
 
 __all__ = (
-    "Lease", "Leased", "collecting", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until", "unpin",
-    "writing",
+    "LeasedSnapshot", "SnapshotLease", "collecting", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until",
+    "unpin", "writing",
 )  # fmt: skip
 
 _WRITING = "writing.lock"
@@ -49,7 +49,7 @@ class _Pin:
 _PIN = JsonForm(_Pin)
 
 
-class Lease:
+class SnapshotLease:
     """The right to read a snapshot's files: they stay until it is released, or garbage.
 
     Raises: `NotFound` when the snapshot is gone already.
@@ -58,7 +58,7 @@ class Lease:
     __slots__ = ("__weakref__", "_finalizer")
 
     def __init__(self, objects: Objects, id_: str) -> None:
-        self._finalizer: weakref.finalize[[int], Lease] | None = None
+        self._finalizer: weakref.finalize[[int], SnapshotLease] | None = None
         file = _file(objects, id_)
         if file is None or not objects.collected:
             return  # nobody would see it: the files stay for the grace time of collections
@@ -117,11 +117,11 @@ def collecting(objects: Objects) -> Iterator[bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Leased:
+class LeasedSnapshot:
     """A snapshot and its lease, released at the end of a `with`; until then its files stay."""
 
     manifest: SnapshotManifest
-    lease: Lease
+    lease: SnapshotLease
 
     def __enter__(self) -> Self:
         return self
@@ -174,7 +174,7 @@ def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0, *, holder: st
 
     Raises: `NotFound` when the snapshot is gone already.
     """
-    lease = Lease(objects, id_)
+    lease = SnapshotLease(objects, id_)
     try:
         name = _pin_name(id_, holder)
         held = _pin(objects, name)

@@ -31,7 +31,7 @@ from millpond.ranges.files import put_content
 from millpond.ranges.index import Source, index_name
 from millpond.ranges.transfer import FetchReport
 from millpond.ranges.verify import check_file
-from millpond.stores.objects import Objects, ObjectStore, open_objects, settle
+from millpond.stores.objects import Objects, ObjectStore, fsync_below, open_objects
 from millpond.stores.objects.bringing import bring
 
 __all__ = ("Head", "PublishedLocation", "copy_snapshot", "damage_of", "publish", "read_head")
@@ -194,9 +194,9 @@ def copy_snapshot(
     deque(bring(bring_file, intervals), 0)
     step("publish.files_copied")
     # What lay there already may be the work of one who died before it was durable; a head is about to name it.
-    settle(target, INTERVALS)
+    fsync_below(target, INTERVALS)
     if not put_content(target, manifest_name(manifest.id), pa.py_buffer(manifest.to_bytes())):
-        settle(target, "manifests")
+        fsync_below(target, "manifests")
     step("publish.manifest_written")
     return FetchReport(
         sum(part.ranges for part in parts), sum(part.bytes for part in parts),

@@ -24,7 +24,7 @@ from millpond.maps.search.intervals import ALWAYS, INTERVALS_SCHEMA, LAST_NUMBER
 from millpond.maps.search.validate import damaged
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges.files import content_id, put_content, read_batch, write_batch
-from millpond.stores.objects import Objects, settle
+from millpond.stores.objects import Objects, fsync_below
 from millpond.stores.verified import verify_once
 
 __all__ = (
@@ -133,7 +133,7 @@ def _store(objects: Objects, batch: pa.RecordBatch) -> str:
     data = write_batch(batch)
     id_ = content_id(data)
     if not put_content(objects, intervals_name(id_), data):
-        settle(objects, INTERVALS)  # it may be the work of one who died before it was durable
+        fsync_below(objects, INTERVALS)  # it may be the work of one who died before it was durable
     return id_
 
 

@@ -40,7 +40,7 @@ from millpond.maps.search.groups import Groups
 from millpond.maps.snapshots.bucket_finder import BucketFinder, MatchRows, finder_class
 from millpond.maps.snapshots.finder import Finder, Matches
 from millpond.maps.snapshots.freeze import SnapshotManifest, open_layers, open_sections
-from millpond.maps.snapshots.leases import Lease
+from millpond.maps.snapshots.leases import SnapshotLease
 from millpond.maps.snapshots.manifest import known_as
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.stores.objects import Objects
@@ -88,7 +88,7 @@ class Snapshot(Closing):
         stored, manifest = manifest, manifest if shown_as is None else known_as(manifest, shown_as)
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
-        self.lease: Lease | None = Lease(objects, stored.id)
+        self.lease: SnapshotLease | None = SnapshotLease(objects, stored.id)
         self._finder: Finder | None = None
         try:
             if groups is None:

@@ -23,7 +23,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.bounds import SnapshotBounds, narrow_rows, snapshot_bounds
 from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
-from millpond.maps.snapshots.leases import Lease, Leased, end_lease
+from millpond.maps.snapshots.leases import LeasedSnapshot, SnapshotLease, end_lease
 from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -60,7 +60,7 @@ def subset_objects(objects: FolderObjects, subset: SnapshotBounds) -> FolderObje
 
 def leased_subset(
     objects: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, *, now_ms: int, memory_max: int = MEMORY_MAX
-) -> Leased:
+) -> LeasedSnapshot:
     """A subset of the snapshot `base`: one that was made before, or a new one; it stays while the lease is held.
 
     `memory_max`: the bytes of memory that making it may take; rows beyond that wait in the folder of the snapshots.
@@ -72,11 +72,11 @@ def leased_subset(
     made = _made(target, base)
     if made is not None:
         with suppress(NotFound):
-            return Leased(made, Lease(target, made.id))
+            return LeasedSnapshot(made, SnapshotLease(target, made.id))
     # Who removes such a snapshot holds this lock, too: what is found or made here cannot go before it is leased.
     with _alone(objects, LOCK_SECONDS, base.map):
         manifest = _made(target, base) or _make(objects, target, base, subset, now_ms, memory_max)
-        return Leased(manifest, Lease(target, manifest.id))
+        return LeasedSnapshot(manifest, SnapshotLease(target, manifest.id))
 
 
 def open_subset(
@@ -115,7 +115,7 @@ def _make(
     objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, now_ms: int,
     memory_max: int,
 ) -> SnapshotManifest:  # fmt: skip
-    lease, spill = Lease(objects, base.id), SpillTo.within(objects.root, memory_max)
+    lease, spill = SnapshotLease(objects, base.id), SpillTo.within(objects.root, memory_max)
     try:
         definition = base.definition
         pieces = spans(objects, base, _span(base, subset), max(THAWED_BYTES_MIN, spill.bytes_max))

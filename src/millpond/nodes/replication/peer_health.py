@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
-from millpond.nodes.replication.leases import Leases
+from millpond.nodes.replication.answer_leases import AnswerLeases
 from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.readiness import Readiness
 from millpond.nodes.replication.status import NodeStatus
@@ -35,7 +35,8 @@ class Soundness:
             members.others, leads=members.role != "replica", majority=settings.nodes.write_to == "majority",
             position=pond.log.position()[0],
         )  # fmt: skip
-        self.leases = Leases(clock, settings.nodes.lag_limit / 1000, majority=settings.nodes.write_to == "majority")
+        lag_seconds, majority = settings.nodes.lag_limit / 1000, settings.nodes.write_to == "majority"
+        self.leases = AnswerLeases(clock, lag_seconds, majority=majority)
         self.fork: MillpondError | None = None
         self.cloning = False
         self.clock_fault = self.release_fault = ""

@@ -14,8 +14,8 @@ from millpond.nodes.tokens import ANYBODY
 from millpond.server.access import caller_in, note_change
 from millpond.server.dispatch import is_at_once
 from millpond.server.lakefs.access import need, pair_of
-from millpond.server.lakefs.errors import speaks_own
-from millpond.server.lakefs.together import Together
+from millpond.server.lakefs.batcher import Batcher
+from millpond.server.lakefs.errors import is_native_client
 from millpond.server.repositories import opened_repository
 from millpond.server.routes.table import RouteNeeds
 from millpond.server.thread_limits import in_thread_of
@@ -68,7 +68,7 @@ class Call:
                 raise
         if repositories.lookups is None:
             return await self.in_thread(self._entry, path)
-        lookups: Together[EntryName, tuple[RepositoryContext, Entry]] = self.request.app.state.lookups
+        lookups: Batcher[EntryName, tuple[RepositoryContext, Entry]] = self.request.app.state.lookups
         try:
             return await lookups.act(EntryName(name, ref, path))
         except WouldBlock:
@@ -81,7 +81,7 @@ class Call:
     @property
     def own(self) -> bool:
         """True for a client of Millpond: its answers hold more."""
-        return speaks_own(self.request)
+        return is_native_client(self.request)
 
     def check_repository(self) -> None:
         """Insist that the repository of the path is there.

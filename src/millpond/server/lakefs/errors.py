@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from millpond.server.dispatch import Route
 
 __all__ = (
-    "COMMIT_HEADER", "CONFLICTS", "HEADERS", "OWN", "ApiError", "failure", "json_answer", "speaks_own", "wording",
+    "COMMIT_HEADER", "CONFLICTS", "HEADERS", "OWN", "ApiError", "failure", "json_answer", "is_native_client", "wording",
 )  # fmt: skip
 
 HEADERS = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
@@ -65,7 +65,7 @@ class ApiError(Exception):
         self.headers, self.fields = dict(headers or {}), dict(fields or {})
 
 
-def speaks_own(request: Request) -> bool:
+def is_native_client(request: Request) -> bool:
     """True for a client of Millpond."""
     return OWN in request.headers.get("accept", "")
 
@@ -77,7 +77,7 @@ def json_answer(payload: object, status: int = 200, headers: Mapping[str, str] |
 
 def failure(request: Request, error: BaseException) -> Response:
     """Any error that ended a request as its answer; an unexpected one is a line of the node's log."""
-    if speaks_own(request):
+    if is_native_client(request):
         return answer_failure(request, _own(error))
     if not isinstance(error, ApiError):
         state = request.app.state

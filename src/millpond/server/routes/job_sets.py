@@ -29,7 +29,7 @@ from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import IN_HEADER
 from millpond.server.routes.table import ORDER_BYTES_MAX, On, read
-from millpond.server.wire import RequestBody, shown_to, understood
+from millpond.server.wire import RequestBody, classify_error, shown_to
 
 __all__ = ("routes",)
 
@@ -75,4 +75,4 @@ async def _lines(
                 if lines:
                     yield b"".join(lines)
     except MillpondError as error:
-        yield error_line(shown_to(request, understood(error)))
+        yield error_line(shown_to(request, classify_error(error)))

@@ -23,7 +23,7 @@ from millpond.stores.objects.before_bucket import (
 )
 from millpond.stores.objects.below import ObjectsBelow, StoreBelow
 from millpond.stores.objects.copies import CACHE_MAX, CopiesOf
-from millpond.stores.objects.folder import FolderObjects, put_all, read_at_once, settle, sweep_partial
+from millpond.stores.objects.folder import FolderObjects, fsync_below, put_all, read_at_once, sweep_partial
 from millpond.stores.objects.memory import MemoryObjects
 from millpond.stores.objects.opening import can_presign, open_objects, presign
 from millpond.stores.objects.part_copies import Part, PartsRead
@@ -34,5 +34,5 @@ __all__ = (
     "ObjectInfo", "ObjectStore", "Objects", "ObjectsBelow", "Part", "PartsRead", "StoreBelow", "TaggedObject",
     "at_once", "begin_after", "can_presign", "drop_copies", "fetch_parts", "fetched_at_once", "forget_copies",
     "hold_read", "is_whole", "open_objects", "originals", "presign", "put_all", "put_with_copy", "read_at_once",
-    "read_once", "settle", "sweep_partial", "uncopied",
+    "read_once", "fsync_below", "sweep_partial", "uncopied",
 )  # fmt: skip

@@ -45,7 +45,9 @@ from millpond.stores.objects.protocol import (
     watched,
 )
 
-__all__ = ("FolderObjects", "partial_folder", "put_all", "read_at_once", "ready_to_write", "settle", "sweep_partial")
+__all__ = (
+    "FolderObjects", "fsync_below", "partial_folder", "put_all", "read_at_once", "ready_to_write", "sweep_partial",
+)  # fmt: skip
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
 AT_ONCE_BYTES_MAX = 64 << 10
@@ -301,7 +303,7 @@ def sweep_partial(objects: FolderObjects) -> int:
     return sweep_unfinished(objects.root / _PARTIAL)
 
 
-def settle(objects: Objects, under: str) -> None:
+def fsync_below(objects: Objects, under: str) -> None:
     """Make sure that what can be seen right below the folder `under` survives a crash, whoever put it there.
 
     A write does so for its own object. But one that finds an object in its place, put there by a process that died

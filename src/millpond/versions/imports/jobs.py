@@ -98,7 +98,7 @@ def end_dead_imports(context: RepositoryContext) -> None:
                 row = tx.get(key)
             return Lease() if row is None else _parse(row, record.id).lease
 
-        if context.turns.watch.wait_free(key, read, ALIVE_SECONDS, last_change_of(context.space)) is not None:
+        if context.head_locks.watch.wait_free(key, read, ALIVE_SECONDS, last_change_of(context.space)) is not None:
             _end_dead(context, record.id)
 
 
@@ -119,7 +119,7 @@ def _end_dead(context: RepositoryContext, id_: str) -> None:
 
 def _is_dead(context: RepositoryContext, record: ImportRecord) -> bool:
     lease = record.lease
-    return bool(lease.holder) and not context.turns.watch.left(
+    return bool(lease.holder) and not context.head_locks.watch.left(
         IMPORT[context.uid].pack(record.id), lease, ALIVE_SECONDS
     )
 

@@ -32,8 +32,8 @@ from millpond.versions.staging.publishing import (
     Collected,
     check_published,
     collections,
-    steadily,
-    unless_collected,
+    guard_published,
+    retry_if_collected,
     wait_collected,
 )
 from millpond.versions.staging.reads import View, is_dirty
@@ -98,7 +98,10 @@ def move_head(
     """
     if clean:
         check_clean(context, branch)
-    with span("commit", repository=context.name, branch=branch), context.turns.turn(context.uid, branch) as turn:
+    with (
+        span("commit", repository=context.name, branch=branch),
+        context.head_locks.hold(context.uid, branch) as lock,
+    ):
         tries = 0
         while True:
             tries += 1
@@ -108,7 +111,7 @@ def move_head(
                 return Moving.sealed(context, tx, branch, fresh)
 
             count = collections(context)
-            moving = cast("Moving", context.turns.write(turn, seal))
+            moving = cast("Moving", context.head_locks.write(lock, seal))
             step("versions.sealed")
 
             def make(moving: Moving = moving) -> Built:
@@ -121,15 +124,15 @@ def move_head(
                 context.check_writable(tx, branch if act else None, act or "", force=force)
                 done = _swap(context, tx, branch, moving, built)
                 if done:
-                    turn.give_back(tx)
+                    lock.give_back(tx)
                     if besides is not None:
                         besides(tx, built.commit)
                 return done
 
             try:
-                built = unless_collected(context, count, make)
+                built = retry_if_collected(context, count, make)
                 step("versions.built")
-                if context.turns.write(turn, partial(swap, moving=moving, built=built, count=count)):
+                if context.head_locks.write(lock, partial(swap, moving=moving, built=built, count=count)):
                     break
             except Collected:  # what was built may be gone: build again
                 wait_collected(context)
@@ -140,7 +143,7 @@ def move_head(
                 # of another state: a compaction took the layers that were being read
     step("versions.moved")
     context.measures.moved(tries=tries)
-    context.sensor.forget(context.uid, branch)
+    context.tombstones.forget(context.uid, branch)
     context.after(lambda: collect_tokens(context.space))
     return built.commit
 
@@ -159,7 +162,7 @@ def check_clean(context: RepositoryContext, branch: str) -> None:
             context, context.space.read, View(record.layers, record.compacted_index or head.tree, head.tree)
         )
 
-    if steadily(dirty):
+    if guard_published(dirty):
         raise branch_dirty(branch)
 
 

@@ -1,10 +1,10 @@
-"""Turns: those who move the head of one branch go one after another, in this process and in others.
+"""Those who move the head of one branch go one after another, in this process and in others.
 
-A turn is a lock in this process, and a lease in the space (`kernel/lease.py`), which is deleted when it ends. It is
-taken and given back within writes that its holder makes anyway, so it costs none.
+The lock of a head is one of this process, and a lease in the space (`kernel/lease.py`), which is deleted at its end. It
+is taken and given back within writes that its holder makes anyway, so it costs none.
 
 Invariants:
-* A turn only saves work: whoever moves a head compares the branch with what it was, and a late holder loses.
+* It only saves work: whoever moves a head compares the branch with what it was, and a late holder loses.
 * Nobody waits for a holder that died longer than `LEASE_SECONDS`.
 """
 
@@ -21,20 +21,20 @@ from millpond.kernel.signal import Signal, last_change_of
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.versions.keyspaces import TURN
 
-__all__ = ("Turn", "TurnTaken", "Turns")
+__all__ = ("HeadLock", "HeadLockBusy", "HeadLocks")
 
 LEASE_SECONDS = 10.0
 WAIT_SECONDS_MAX = 300.0
 
 
-class TurnTaken(Unavailable):
-    """Another process moves the head; it stays between a turn and its holder, who looks again."""
+class HeadLockBusy(Unavailable):
+    """Another process moves the head; it stays between a lock and its holder, who looks again."""
 
     kind = "branch_busy"
 
 
-class Turn:
-    """A turn at one branch, to be written down within the holder's own writes."""
+class HeadLock:
+    """The lock of the head of one branch, to be written down within the holder's own writes."""
 
     def __init__(self, row: LeaseRow, holder: str) -> None:
         self._row, self._holder = row, holder
@@ -42,10 +42,10 @@ class Turn:
     def take(self, tx: Transaction) -> None:
         """Note in the space that it is ours, or go on holding it.
 
-        Raises: `TurnTaken`.
+        Raises: `HeadLockBusy`.
         """
         if self._row.take(tx, self._holder) is None:
-            raise TurnTaken("another process moves the head of the branch", hint="try again")
+            raise HeadLockBusy("another process moves the head of the branch", hint="try again")
 
     def noted(self, tx: ReadTransaction) -> bool:
         """True while the space says that it is ours."""
@@ -57,7 +57,7 @@ class Turn:
             tx.delete(self._row.key)
 
 
-class Turns:
+class HeadLocks:
     """The turns of a process: one queue a branch. `watch` sees the leases of the whole space, `changes` all else."""
 
     def __init__(self, space: Space, clock: Clock) -> None:
@@ -68,7 +68,7 @@ class Turns:
         self._guard = threading.Lock()
 
     @contextmanager
-    def turn(self, uid: str, branch: str) -> Iterator[Turn]:
+    def hold(self, uid: str, branch: str) -> Iterator[HeadLock]:
         """Wait until it is this thread's turn in this process; what is noted in the space is cleared at the end.
 
         Raises: `Unavailable` after a long wait.
@@ -85,7 +85,7 @@ class Turns:
                 )  # fmt: skip
             try:
                 row = LeaseRow(TURN[uid].pack(branch), LEASE_SECONDS, self.watch)
-                yield from self._held(Turn(row, self._clock.random_id()))
+                yield from self._held(HeadLock(row, self._clock.random_id()))
             finally:
                 lock.release()
         finally:
@@ -96,33 +96,33 @@ class Turns:
                 else:
                     self._locks[key] = lock, users - 1
 
-    def _held(self, turn: Turn) -> Iterator[Turn]:
+    def _held(self, head_lock: HeadLock) -> Iterator[HeadLock]:
         try:
-            yield turn
+            yield head_lock
         finally:
             with self._space.read() as tx:
-                noted = turn.noted(tx)
+                noted = head_lock.noted(tx)
             if noted:
-                self._space.write(turn.give_back)
+                self._space.write(head_lock.give_back)
 
-    def write(self, turn: Turn, change: Callable[[Transaction], object]) -> object:
+    def write(self, head_lock: HeadLock, change: Callable[[Transaction], object]) -> object:
         """Make a write that needs the turn, when other processes let it.
 
         Raises: `Unavailable` after a long wait; what the write raises.
         """
 
         def act(tx: Transaction) -> object:
-            turn.take(tx)
+            head_lock.take(tx)
             return change(tx)
 
-        def attempt() -> tuple[object] | TurnTaken:
+        def attempt() -> tuple[object] | HeadLockBusy:
             try:
                 return (self._space.write(act),)
-            except TurnTaken as taken:
+            except HeadLockBusy as taken:
                 return taken
 
         due = self._clock.monotonic() + WAIT_SECONDS_MAX
         done = self.changes.wait_for(attempt, due, lambda done: isinstance(done, tuple))
-        if isinstance(done, TurnTaken):
+        if isinstance(done, HeadLockBusy):
             raise done
         return done[0]

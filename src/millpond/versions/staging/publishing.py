@@ -38,8 +38,8 @@ __all__ = (
     "end_collecting",
     "publish",
     "renew_collecting",
-    "steadily",
-    "unless_collected",
+    "guard_published",
+    "retry_if_collected",
     "wait_collected",
 )
 
@@ -64,7 +64,7 @@ class Collected(Unavailable):
 
 
 def _row(context: RepositoryContext) -> LeaseRow:
-    return LeaseRow(COLLECTION.pack(context.uid), COLLECTING_SECONDS, context.turns.watch)
+    return LeaseRow(COLLECTION.pack(context.uid), COLLECTING_SECONDS, context.head_locks.watch)
 
 
 def _lease(context: RepositoryContext) -> Lease:
@@ -111,7 +111,7 @@ def publish(
             return context.space.write(act)
         except Collected:
             count = wait_collected(context)
-            unless_collected(context, count, lambda: check_there(context, names))
+            retry_if_collected(context, count, lambda: check_there(context, names))
 
 
 def wait_collected(context: RepositoryContext) -> int:
@@ -120,7 +120,7 @@ def wait_collected(context: RepositoryContext) -> int:
     Raises: `Collected` after a long wait.
     """
     due = context.clock.monotonic() + WAIT_SECONDS
-    count = context.turns.changes.wait_for(lambda: collections(context), due, lambda count: count != DELETING)
+    count = context.head_locks.changes.wait_for(lambda: collections(context), due, lambda count: count != DELETING)
     if count == DELETING:
         raise Collected("garbage is being collected for too long", hint="try again")
     return count
@@ -142,7 +142,7 @@ def _check_file(context: RepositoryContext, name: str) -> None:
         raise Collected("a range was collected before it was published", object=name, hint="try again")
 
 
-def unless_collected(context: RepositoryContext, count: int, build: Callable[[], T]) -> T:
+def retry_if_collected(context: RepositoryContext, count: int, build: Callable[[], T]) -> T:
     """The outcome of `build`, which reads states that were there at collection `count`.
 
     Raises: `Collected` when files of theirs were collected meanwhile: build again; what it raises.
@@ -155,7 +155,7 @@ def unless_collected(context: RepositoryContext, count: int, build: Callable[[],
         raise
 
 
-def steadily(read: Callable[[], T]) -> T:
+def guard_published(read: Callable[[], T]) -> T:
     """The outcome of `read`, which reads again when a file of its state is gone: another state took its place.
 
     Raises: what it raises, when the same file is missing twice.

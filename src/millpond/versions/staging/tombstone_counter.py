@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from millpond.kernel.cache import Cache
 
-__all__ = ("Offer", "Sensor")
+__all__ = ("Offer", "TombstoneCounter")
 
 BRANCHES_MAX = 10_000
 
@@ -25,7 +25,7 @@ Offer: TypeAlias = "Callable[[str, str, str], bool]"
 """Takes a repository's uid, a branch and its token; False when it cannot be taken now."""
 
 
-class Sensor:
+class TombstoneCounter:
     """Counts of tombstones by branch."""
 
     def __init__(self, offer: Offer) -> None:

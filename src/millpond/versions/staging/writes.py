@@ -359,4 +359,4 @@ def _count(context: RepositoryContext, branch: str, token: str, tombstones: int)
     with context.space.read() as tx:
         rules = read_setting(tx, context.uid, CompactionRules)[0]
     if rules is not None:
-        context.sensor.count(context.uid, branch, token, tombstones=tombstones, threshold=rules.deletions)
+        context.tombstones.count(context.uid, branch, token, tombstones=tombstones, threshold=rules.deletions)

@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 from millpond.errors import Denied, Invalid, NotFound
 from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
+from millpond.server.lakefs.batcher import Batcher
 from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError, wording
@@ -20,7 +21,6 @@ from millpond.server.lakefs.models import Long, Text
 from millpond.server.lakefs.needs import BRANCH, change, write
 from millpond.server.lakefs.stats import ObjectStats, stats_model
 from millpond.server.lakefs.streaming import BodyStream
-from millpond.server.lakefs.together import Together
 from millpond.server.parameters import typed_json
 from millpond.server.routes.table import On
 from millpond.versions.graph.names import check_branch
@@ -179,7 +179,7 @@ async def _stage_body(
 
 
 async def _together(call: Call, staged: StagedEntry) -> None:
-    staging: Together[StagedEntry, None] = call.request.app.state.staging
+    staging: Batcher[StagedEntry, None] = call.request.app.state.staging
     await staging.act(staged)
 
 

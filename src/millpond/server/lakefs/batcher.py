@@ -23,7 +23,7 @@ from typing import Generic, TypeAlias, TypeVar
 from millpond.kernel.worker import begin_thread
 from millpond.server.wire import stopping
 
-__all__ = ("Together",)
+__all__ = ("Batcher",)
 
 ITEMS_MAX = 256
 Item = TypeVar("Item")
@@ -31,7 +31,7 @@ Outcome = TypeVar("Outcome")
 _Group: TypeAlias = "list[tuple[Item, asyncio.Future[Outcome]]]"
 
 
-class Together(Generic[Item, Outcome]):
+class Batcher(Generic[Item, Outcome]):
     """Items that wait to be acted on, and the thread that does. Used by an event loop alone."""
 
     def __init__(self, act: Callable[[Sequence[Item]], Sequence[Outcome | BaseException]], name: str) -> None:
@@ -73,7 +73,7 @@ class Together(Generic[Item, Outcome]):
 
     def _act_on_groups(self) -> None:
         while group := self._groups.get():
-            self._loop.call_soon_threadsafe(self._settle, group, self._outcomes([item for item, _ in group]))
+            self._loop.call_soon_threadsafe(self._resolve, group, self._outcomes([item for item, _ in group]))
 
     def _outcomes(self, items: list[Item]) -> Sequence[Outcome | BaseException]:
         try:
@@ -81,7 +81,7 @@ class Together(Generic[Item, Outcome]):
         except BaseException as failed:
             return [failed] * len(items)
 
-    def _settle(self, group: _Group[Item, Outcome], outcomes: Sequence[Outcome | BaseException]) -> None:
+    def _resolve(self, group: _Group[Item, Outcome], outcomes: Sequence[Outcome | BaseException]) -> None:
         """Let the requests of a group go on. The next group is handed over before: it is acted on meanwhile."""
         self._acting = False
         if self._queue:

@@ -25,12 +25,12 @@ from collections.abc import Sequence
 
 from millpond.clock import Clock
 
-__all__ = ("Leases",)
+__all__ = ("AnswerLeases",)
 
 GRACE = 1.1
 
 
-class Leases:
+class AnswerLeases:
     """The leases of one node: the one that it holds as a replica, and those that it grants as the primary."""
 
     def __init__(self, clock: Clock, seconds: float, *, majority: bool) -> None:
