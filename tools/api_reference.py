@@ -78,7 +78,8 @@ commits. On a node they have the same methods; the guide lists the few that diff
 
 * Values, all below `millpond.versions`: `Entry` (`objects/entries.py`), `Commit` (`graph/commits.py`), `Page` and
   `CommonPrefix` (`paging.py`), `Change` (`diffs.py`), `Resolution`, `Strategy` and `MergeConflict` with its `paths`
-  (`merges.py`), `ProtectedBranches`, `Retention` and `CompactionRules` (`context.py`), `Window` (`graph/history.py`).
+  (`merges.py`), `ProtectedBranches`, `Retention` and `CompactionRules` (`repository_context.py`), `Window`
+  (`graph/history.py`).
 * Changing methods take `force=True` for read-only repositories.
 * Every error has a `kind`; `no_changes` carries the head in `values["commit"]`.
 """

@@ -59,11 +59,11 @@ def shown_address(address: str) -> str:
     'http://***@n1:7433/a?***'
     """
     scheme, slashes, rest = address.partition("://")
-    credentials, at, place = rest.rpartition("@")
+    credentials, at, host = rest.rpartition("@")
     if at and any(letter in credentials for letter in "/?#"):  # nobody can say where they end
         return f"{scheme}{slashes}***"
-    place, query, _ = place.partition("#")[0].partition("?")
-    return f"{scheme}{slashes}{'***@' if at else ''}{place}{'?***' if query else ''}"
+    host, query, _ = host.partition("#")[0].partition("?")
+    return f"{scheme}{slashes}{'***@' if at else ''}{host}{'?***' if query else ''}"
 
 
 def without_password(url: str) -> str:
@@ -101,9 +101,9 @@ def html_bars(title: str, values: Sequence[float], words: Sequence[str] = ()) ->
     top, titles = max(values, default=0) or 1, words or [f"{value:,.10g}" for value in values]
     heights = [max(1, round(_BAR_HEIGHT * value / top, 1)) if value > 0 else 0 for value in values]
     drawn = (
-        f'<rect x="{8 * place}" y="{_BAR_HEIGHT - high:g}" width="7" height="{high:g}">'
+        f'<rect x="{8 * host}" y="{_BAR_HEIGHT - high:g}" width="7" height="{high:g}">'
         f"<title>{html.escape(text)}</title></rect>"
-        for place, (high, text) in enumerate(zip(heights, titles, strict=True))
+        for host, (high, text) in enumerate(zip(heights, titles, strict=True))
         if high
     )
     width = 8 * len(values)

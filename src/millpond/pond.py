@@ -159,15 +159,15 @@ class Pond(PondFace, RefsFace):
         self.location = location or StorageFolder(folder, open_space)
         self.tell_alerts: Callable[[], None] = self._tell_alerts
         stored_format = self.location.check(create=create)
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
             self._serving = OwnerLock(folder, may_go=not isinstance(self.location, StorageFolder))
-            opened.callback(self._serving.close)
+            stack.callback(self._serving.close)
             if serve:
                 self.location.serve(self._serving)
             self.own_folder = self._serving.file.parent
             self.space = self.location.open_space()
-            opened.callback(self.space.close)
+            stack.callback(self.space.close)
             if stored_format != POND_FORMAT:
                 with self._serving.writing():
                     migrate(folder, self.space, stored_format)
@@ -180,11 +180,11 @@ class Pond(PondFace, RefsFace):
                 beyond_purges=self.location.beyond_purges,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
-            opened.callback(self.open_maps.forget)
+            stack.callback(self.open_maps.forget)
             self.catalogue = PondCatalogue(self.loading, self.open_maps)
-            opened.callback(self._close_opened, "events")
-            opened.callback(self._close_opened, "_reporter")
-            opened.callback(self._versions.close)
+            stack.callback(self._close_opened, "events")
+            stack.callback(self._close_opened, "_reporter")
+            stack.callback(self._versions.close)
             if serve and isinstance(self.location, StorageFolder):
                 self._cover()
             if (serve and isinstance(self.location, StorageFolder)) or events_store:
@@ -194,7 +194,7 @@ class Pond(PondFace, RefsFace):
             recover(self.loading, self._serving, self.catalogue)
             if events_reports and holds_something(folder / "running"):
                 self._reporter.recover()
-            self._resources = opened.pop_all()
+            self._resources = stack.pop_all()
 
     def _close_opened(self, name: str) -> None:
         """Close a part, if it was touched."""
@@ -290,18 +290,18 @@ class Pond(PondFace, RefsFace):
         from millpond.versions.location import VersionsLocation, open_location
         from millpond.versions.repositories import Background, Repositories
 
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             stated, base = self._versions_location or VersionsLocation(), self.location.repositories
             location = open_location(self.space, self.folder, stated, self.clock.random_id, base=base)
-            opened.callback(location.close)
+            stack.callback(location.close)
             background = Background()
-            opened.callback(background.close)
+            stack.callback(background.close)
             repositories = Repositories(
                 location.space, self.clock, location.open_store, open_source=location.open_source, after=background,
                 namespace=location.namespace, reports=self.reports, open_repository=self._open_repository,
             )  # fmt: skip
-            opened.callback(repositories.close)
-            self._versions.push(opened.pop_all())
+            stack.callback(repositories.close)
+            self._versions.push(stack.pop_all())
         return repositories
 
     def __repr__(self) -> str:

@@ -127,4 +127,4 @@ def test_a_damaged_place_is_corrupt(content: bytes) -> None:
 
 
 def test_the_longest_plain_key_and_the_shortest_long_one_are_neighbours() -> None:
-    assert PLAIN_KEY_BYTES_MAX + 1 == len(long_keys.place_of(bytes(PLAIN_KEY_BYTES_MAX + 1))) == 511
+    assert PLAIN_KEY_BYTES_MAX + 1 == len(long_keys.bucket_key(bytes(PLAIN_KEY_BYTES_MAX + 1))) == 511

@@ -230,7 +230,7 @@ class _Table:
     """A table of FlatBuffers: its fields are found through a table of offsets, its vtable, which tables share."""
 
     data: memoryview
-    place: int
+    offset: int
 
     @classmethod
     def root(cls, data: memoryview) -> _Table:
@@ -238,32 +238,32 @@ class _Table:
 
     def _field(self, number: int) -> int | None:
         """The place of a field; None for one that is not stored, and so has its default."""
-        vtable = self.place - struct.unpack_from("<i", self.data, self.place)[0]
+        vtable = self.offset - struct.unpack_from("<i", self.data, self.offset)[0]
         (size,) = struct.unpack_from("<H", self.data, vtable)
         entry = 4 + 2 * number  # the sizes of vtable and table stand before the fields
         if entry + 2 > size:
             return None
         (offset,) = struct.unpack_from("<H", self.data, vtable + entry)
-        return self.place + offset if offset else None
+        return self.offset + offset if offset else None
 
     def number(self, field: int, form: str) -> int:
         """A number; 0 by default."""
-        place = self._field(field)
-        return 0 if place is None else int(struct.unpack_from(form, self.data, place)[0])
+        offset = self._field(field)
+        return 0 if offset is None else int(struct.unpack_from(form, self.data, offset)[0])
 
     def table(self, field: int) -> _Table | None:
         """A table, which lies elsewhere."""
-        place = self._field(field)
-        return None if place is None else _Table(self.data, place + struct.unpack_from("<I", self.data, place)[0])
+        offset = self._field(field)
+        return None if offset is None else _Table(self.data, offset + struct.unpack_from("<I", self.data, offset)[0])
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
         """A vector of structs of two numbers."""
-        place = self._field(field)
-        if place is None:
+        offset = self._field(field)
+        if offset is None:
             return []
-        place += struct.unpack_from("<I", self.data, place)[0]
-        (count,) = struct.unpack_from("<I", self.data, place)
-        start = place + 4
+        offset += struct.unpack_from("<I", self.data, offset)[0]
+        (count,) = struct.unpack_from("<I", self.data, offset)
+        start = offset + 4
         if start + count * _PAIR_BYTES > len(self.data):
             raise ValueError("a vector is longer than its message")
         return list(struct.iter_unpack("<qq", self.data[start : start + count * _PAIR_BYTES]))

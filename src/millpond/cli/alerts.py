@@ -54,14 +54,14 @@ def tried(trial: AlertTrial, **_: Any) -> console.Shown:
 def _draw(trial: AlertTrial) -> None:
     if trial.alerts:
         columns = ["loaded" if trial.of == "load" else "time", "key", "bucket", "before", "after"]
-        console.print_table(columns, [_row(made) for made in trial.alerts])
+        console.print_table(columns, [_row(crossing) for crossing in trial.alerts])
     alerts = console.human_count(len(trial.alerts) + trial.omitted, "alert")
     began = f" since {trial.since}" if trial.since else ""
     console.say(f"{alerts} of {console.human_count(trial.changes, trial.of)}{began}")
 
 
-def _row(made: TrialCrossing) -> list[object]:
-    return [made.time, made.key, made.bucket, _values(made.before), _values(made.after)]
+def _row(crossing: TrialCrossing) -> list[object]:
+    return [crossing.time, crossing.key, crossing.bucket, _values(crossing.before), _values(crossing.after)]
 
 
 def _values(values: dict[str, object] | None) -> str | None:

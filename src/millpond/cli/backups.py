@@ -205,8 +205,8 @@ def _folder_source(folder: Path) -> Iterator[BackupSource]:
 
 @contextmanager
 def _scratch(folder: Path | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="millpond-backup-", dir=folder) as made:
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix="millpond-backup-", dir=folder) as scratch:
+        yield Path(scratch)
 
 
 def _row(backup: Backup) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
-        self._modules = _MODULES | {made.command: "maps" for made in operations_of(MapOperations) if made.command}
+        self._modules = _MODULES | {act.command: "maps" for act in operations_of(MapOperations) if act.command}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:

@@ -73,8 +73,8 @@ def compact(
     from millpond.cli.enrich.by_spark import running
     from millpond.spark.compaction import compact_map
 
-    with ExitStack() as held:
-        session = cache(lambda: held.enter_context(running(master, quiet=True)))  # when the maps are found
+    with ExitStack() as stack:
+        session = cache(lambda: stack.enter_context(running(master, quiet=True)))  # when the maps are found
         return _maintain_maps(
             "compacting", lambda opened, pond_map: compact_map(session(), pond_map.name, pond=cast(Any, opened)), names,
             all_maps, pond, quiet=json,

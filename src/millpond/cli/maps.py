@@ -162,11 +162,11 @@ def create(
     elif store is StoreChoice.SHARD:
         raise typer.BadParameter("maps on branches are in layers: leave --store out")
     with millpond.open(pond) if branch is None else pond_at(pond, branch) as opened:
-        made = opened.create_map(
+        map_ = opened.create_map(
             name, kind=None if kind is None else str(kind), value=value, exist_ok=exist_ok, resolution=resolution,
             time_zone=time_zone, key=None if key is None else str(key), as_=as_, **settings,
         )  # fmt: skip
-    return _said(made.definition, f"created {made.name}: {_in_words(made.definition)}")
+    return _said(map_.definition, f"created {map_.name}: {_in_words(map_.definition)}")
 
 
 def _settings(**settings: str | bool | None) -> dict[str, Any]:

@@ -122,11 +122,11 @@ def reset(
     from millpond.nodes.membership.stored_lists import StoredLists
 
     with FolderLocation(folder).open_existing() as pond:
-        stored = StoredLists(pond)
-        current = stored.current()
+        lists = StoredLists(pond)
+        current = lists.current()
         nodes = NodeList(0, ()) if current is None else NodeList(current.epoch + 1, ())
         if current is not None:
-            stored.append(nodes, own="", epoch=current.epoch)
+            lists.append(nodes, own="", epoch=current.epoch)
     return console.said(
         {"folder": str(folder), "epoch": nodes.epoch},
         f"the setting `nodes.urls` counts in {folder}, from epoch {nodes.epoch} on",

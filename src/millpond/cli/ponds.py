@@ -47,15 +47,15 @@ def init(
     moved = isinstance(location, BucketLocation) and bool(space) and location.move_head(space)
     try:
         opened: Any = location.open_existing(**settings)
-        made = False
+        is_new = False
     except NotFound as error:
         if error.kind != "pond_not_found":
             raise
-        opened, made = millpond.open(address, **settings), True
+        opened, is_new = millpond.open(address, **settings), True
     opened.close()
-    text = f"made a pond in {address}" if made else f"there is a pond in {address} already; nothing was changed"
+    text = f"made a pond in {address}" if is_new else f"there is a pond in {address} already; nothing was changed"
     text = f"the rows of the pond in {address} were moved" if moved else text
-    return console.said({"pond": address, "made": made, "moved": moved}, text)
+    return console.said({"pond": address, "made": is_new, "moved": moved}, text)
 
 
 @verb("version", "millpond version", "millpond version --json")

@@ -35,15 +35,15 @@ Write: TypeAlias = "Callable[[pa.RecordBatch], None]"
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """The first `limit` rows; no batch is asked for that would not be used."""
-    left = limit
+    room = limit
     for batch in batches:
-        if left is not None:
-            if left <= 0:
+        if room is not None:
+            if room <= 0:
                 return
-            batch = batch.slice(0, left)
-            left -= batch.num_rows
+            batch = batch.slice(0, room)
+            room -= batch.num_rows
         yield batch
-        if left == 0:
+        if room == 0:
             return
 
 

@@ -77,9 +77,9 @@ def add(
     access_key = draw_access_key(clock) if versions else None
     rights = {"read": comma_list(read), "write": comma_list(write), "admin": comma_list(admin)}
     with _stored(_settings(data, config), create=True) as tokens:
-        made = tokens.add(name, token, rights, expires_ms=_after(clock, expires), access_key=access_key)
+        setting = tokens.add(name, token, rights, expires_ms=_after(clock, expires), access_key=access_key)
     _note(data, config, "token add", name)
-    _show(token, made, json=json)
+    _show(token, setting, json=json)
 
 
 @verb("token rotate", "millpond token rotate loader", "millpond token rotate nodes --overlap 1d")
@@ -118,12 +118,12 @@ def _note(data: str | None, config: Path | None, command: str, name: str) -> Non
         log.write_command(command, name=name)
 
 
-def _show(token: str, made: TokenSetting, *, json: bool) -> None:
+def _show(token: str, setting: TokenSetting, *, json: bool) -> None:
     """Print a token, for the only time."""
     if json:
-        console.print_json({"token": token, **json_forms.plain(made)})
-    elif made.access_key is not None:
-        console.say(f"access_key_id: {made.access_key}\nsecret_access_key: {token}")
+        console.print_json({"token": token, **json_forms.plain(setting)})
+    elif setting.access_key is not None:
+        console.say(f"access_key_id: {setting.access_key}\nsecret_access_key: {token}")
         console.note("the secret is not shown again; clients take both from ~/.lakectl.yaml, or the environment")
     else:
         console.say(token)

@@ -40,7 +40,7 @@ IDLE_CONNECTIONS_MAX = 8
 """Idle connections to one node that a process keeps; more may be open at once."""
 
 
-def node_urls(places: str | Iterable[str]) -> tuple[str, ...]:
+def node_urls(addresses: str | Iterable[str]) -> tuple[str, ...]:
     """The addresses of nodes, from text with commas or from several.
 
     >>> node_urls("http://n1:7433, http://n2:7433/")
@@ -48,7 +48,7 @@ def node_urls(places: str | Iterable[str]) -> tuple[str, ...]:
 
     Raises: `Invalid` for what is no address.
     """
-    pieces = places.split(",") if isinstance(places, str) else list(places)
+    pieces = addresses.split(",") if isinstance(addresses, str) else list(addresses)
     urls = tuple(dict.fromkeys(_checked(piece.strip().rstrip("/")) for piece in pieces if piece.strip()))
     if not urls:
         raise Invalid("no node is named", kind="node_url", hint="name one or more, such as http://localhost:7433")

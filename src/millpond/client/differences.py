@@ -39,8 +39,8 @@ def difference_pages(
     rows = 0
 
     def read(position: Mapping[str, str]) -> tuple[pa.Table, Mapping[str, str]]:
-        left = None if limit is None else limit - rows
-        page = table_of(nodes, "/v1/refs/diff", **{**about, **position}, limit=left)
+        room = None if limit is None else limit - rows
+        page = table_of(nodes, "/v1/refs/diff", **{**about, **position}, limit=room)
         said = {name.decode(): text.decode() for name, text in (page.schema.metadata or {}).items()}
         return page.replace_schema_metadata(None), said
 

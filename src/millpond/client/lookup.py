@@ -105,9 +105,9 @@ class Questions:
 
     def at_ref(self, at: Mapping[str, str]) -> Questions:
         """The same at a branch or a ref, with the same snapshots."""
-        made = Questions(self.nodes, None, self.settings, self.clock)
-        made.at, made._snapshots = at, self._snapshots
-        return made
+        questions = Questions(self.nodes, None, self.settings, self.clock)
+        questions.at, questions._snapshots = at, self._snapshots
+        return questions
 
     # -- many keys ------------------------------------------------------------------------------------
 

@@ -158,13 +158,13 @@ class RemoteRefs:
 
         Raises: as `Refs.merge`.
         """
-        made = self.repository.branch(into).merge(
+        commit = self.repository.branch(into).merge(
             self._timeless(source), message or f"Merge '{source}' into '{into}'", strategy=strategy,
             resolutions=resolutions, metadata=metadata, committer=committer, squash=squash,
             allow_empty=allow_empty,
         )  # fmt: skip
         self._changed()
-        return made
+        return commit
 
     def revert(
         self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None,
@@ -174,11 +174,11 @@ class RemoteRefs:
 
         Raises: as `Refs.revert`.
         """
-        made = self.repository.branch(branch).revert(
+        commit = self.repository.branch(branch).revert(
             self._timeless(ref), message=message, parent_number=parent_number, metadata=metadata, committer=committer
         )
         self._changed()
-        return made
+        return commit
 
     def cherry_pick(
         self, ref: str, branch: str = MAIN, *, message: str | None = None, parent_number: int | None = None,
@@ -188,11 +188,11 @@ class RemoteRefs:
 
         Raises: as `revert`.
         """
-        made = self.repository.branch(branch).cherry_pick(
+        commit = self.repository.branch(branch).cherry_pick(
             self._timeless(ref), message=message, parent_number=parent_number, metadata=metadata, committer=committer
         )
         self._changed()
-        return made
+        return commit
 
     def restore(self, ref: str, branch: str = MAIN, *, maps: Sequence[str] = (), message: str = "") -> Commit:
         """Let maps, all of the ref or some, be on a branch what they are at a ref, by a new commit.

@@ -27,13 +27,13 @@ class Interrupt(threading.Event):
             super().set()
             sockets = list(self._sockets)
             self._sockets.clear()
-        for opened in sockets:
+        for connection in sockets:
             # Of the plain socket, below TLS: to say goodbye there takes a lock that the reader may hold. The socket
             # stays open, so that its number is not given to another file while somebody still reads from it.
             with suppress(OSError):
-                socket.socket.shutdown(opened, socket.SHUT_RDWR)
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
-    def watch(self, opened: socket.socket) -> None:
+    def watch(self, connection: socket.socket) -> None:
         """Break this socket when the event is set.
 
         Raises: `ConnectionAbortedError` when it is set already: whoever sets it breaks what there is, and this refuses
@@ -42,4 +42,4 @@ class Interrupt(threading.Event):
         with self._guard:
             if self.is_set():
                 raise ConnectionAbortedError("the node is stopping")
-            self._sockets.add(opened)
+            self._sockets.add(connection)

@@ -95,9 +95,9 @@ class Connection:
         return self.__dict__ | {"_stop": None}
 
     def _copy(self, **changed: Any) -> Connection:
-        made = Connection.__new__(Connection)
-        made.__dict__.update(self.__dict__ | changed)
-        return made
+        copy = Connection.__new__(Connection)
+        copy.__dict__.update(self.__dict__ | changed)
+        return copy
 
     @property
     def once(self) -> Connection:
@@ -216,11 +216,11 @@ class Connection:
 
         Raises: as `request`.
         """
-        made, arrived = 0, False
+        attempts, arrived = 0, False
 
         def counted() -> T:
-            nonlocal made, arrived
-            made += 1
+            nonlocal attempts, arrived
+            attempts += 1
             try:
                 return ask()
             except Broken as error:
@@ -228,7 +228,7 @@ class Connection:
                 raise
 
         def pause(error: Exception, failures: int, _chance: float) -> float | None:
-            if enough(made) if enough else made >= self.attempts:
+            if enough(attempts) if enough else attempts >= self.attempts:
                 return None
             return self._pause_after(error, failures, repeatable=repeatable)
 
@@ -239,7 +239,7 @@ class Connection:
                 raise answer_lost(self.url, error, repeatable=repeatable) from None
             if isinstance(error, Busy):
                 raise error.error from None
-            raise unreachable(self.url, error, attempts=made, hint=way_out(self.url, error)) from None
+            raise unreachable(self.url, error, attempts=attempts, hint=way_out(self.url, error)) from None
 
     def _pause_after(self, error: Exception, failures: int, *, repeatable: bool) -> float | None:
         if isinstance(error, Busy):

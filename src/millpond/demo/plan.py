@@ -178,8 +178,8 @@ def register_views(session: SparkSession, sources: Sources) -> None:
     """The data as temporary views of the session."""
     for view in VIEWS:
         if view.sql:
-            made = session.sql(view.sql)
+            frame = session.sql(view.sql)
         else:
             reader = session.read.format(view.format).options(**view.options)
-            made = (reader.schema(view.schema) if view.schema else reader).load(str(getattr(sources, view.file)))
-        made.createOrReplaceTempView(view.name)
+            frame = (reader.schema(view.schema) if view.schema else reader).load(str(getattr(sources, view.file)))
+        frame.createOrReplaceTempView(view.name)

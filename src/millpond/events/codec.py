@@ -158,11 +158,11 @@ def pack(
         texts = [msgspec.json.encode(dict(some)) if some else b"" for some in headers]
         pieces += [struct.pack(f"<{count}I", *map(len, texts)), *texts]
     body = b"".join((*pieces, *payloads))
-    stored = _ZSTD.compress(body, asbytes=True) if codec is Codec.ZSTD else body
-    if len(stored) >= len(body):
-        codec, stored = Codec.NONE, body
+    packed_body = _ZSTD.compress(body, asbytes=True) if codec is Codec.ZSTD else body
+    if len(packed_body) >= len(body):
+        codec, packed_body = Codec.NONE, body
     head = (VERSION, codec, flags, count, len(body), ids[0], ids[-1])
-    return _HEAD.pack(*head, _checksum(head, stored)) + stored
+    return _HEAD.pack(*head, _checksum(head, packed_body)) + packed_body
 
 
 def _differences(numbers: Sequence[int]) -> bytes:

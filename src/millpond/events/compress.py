@@ -127,7 +127,7 @@ def compress_together(
     """
     writes.close_days(streams, day)
     done: list[Compressed] = []
-    left: list[StreamName] = []
+    rest: list[StreamName] = []
     switches: list[Switch] = []
     for stream in streams:
         index = store.index(stream)
@@ -139,11 +139,11 @@ def compress_together(
             spend(len(batches[0]))
             switches.append(Switch(stream, runs[0], batches[0]))
         else:
-            left.append(stream)
+            rest.append(stream)
         if sum(len(switch.batch) for switch in switches) > TOGETHER_BYTES:
             done += _switched(writes, switches)
             switches = []
-    return [*done, *_switched(writes, switches)], left
+    return [*done, *_switched(writes, switches)], rest
 
 
 def _switched(writes: BatchedStore, switches: Sequence[Switch]) -> Iterator[Compressed]:

@@ -92,14 +92,14 @@ class Exporting:
         for position in (after, until):
             start_position(position, lambda: None)  # refused before any work
         sweep_unfinished(path.parent, f".{glob.escape(path.name)}.*.unfinished")
-        with whole_file(path) as file, _RowGroups(file, advance) as written:
+        with whole_file(path) as file, _RowGroups(file, advance) as writer:
             streams = 0
             for index in named_indexes(self, queue, names):
                 for batch in read_rows(self, index, *_bounds(index, after, until), matching=matching):
-                    written.add(batch)
+                    writer.add(batch)
                 streams += 1
         step("events.exported")
-        return Exported(streams, written.events, path.stat().st_size)
+        return Exported(streams, writer.events, path.stat().st_size)
 
 
 def _checked(path: Path) -> Path:

@@ -120,11 +120,11 @@ def _batches(file: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(file) as opened:
-            schema = opened.schema_arrow
+        with parquet.ParquetFile(file) as parquet_file:
+            schema = parquet_file.schema_arrow
             names = [name for name in _TYPES if name in schema.names and name not in columns]
             _check_columns(schema, names, columns)
-            yield from opened.iter_batches(BATCH_ROWS, columns=names)
+            yield from parquet_file.iter_batches(BATCH_ROWS, columns=names)
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         raise Invalid(
             "the file is no Parquet that can be read", kind="input_damaged", path=file,

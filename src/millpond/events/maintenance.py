@@ -145,8 +145,8 @@ class EventMaintenance:
         def together(
             streams: Sequence[StreamName], latest: int, writes: BatchedStore
         ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
-            done, left = compress_together(self._store, writes, streams, latest, pace.spend)
-            return sum(map(_report_of, done), MaintenanceReport()), left
+            done, rest = compress_together(self._store, writes, streams, latest, pace.spend)
+            return sum(map(_report_of, done), MaintenanceReport()), rest
 
         now_ms = self._store.now_ms()
         due = self.due(Work.COMPRESS, now_ms) if streams is None else self._days(Work.COMPRESS, now_ms, streams)
@@ -230,9 +230,9 @@ class EventMaintenance:
                 for stream, latest in group:
                     by_day.setdefault(latest, []).append(stream)
                 for latest, same in by_day.items():
-                    done, left = self._done_together(same, latest, together)
+                    done, rest = self._done_together(same, latest, together)
                     report += done
-                    for done in self._done_singly(left, latest, stopping, act):
+                    for done in self._done_singly(rest, latest, stopping, act):
                         report += done
         except _Stopped:
             pass

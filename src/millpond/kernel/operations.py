@@ -138,15 +138,15 @@ def operation(method: str, path: str, **facts: Any) -> Callable[[F], F]:
     """Declare a method of an interface as an operation; `facts` are those of `Operation`."""
 
     def declare(function: F) -> F:
-        made = Operation(function=function, method=method, path=path, **facts)
+        record = Operation(function=function, method=method, path=path, **facts)
 
         @wraps(function)
         def perform(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._perform(made, made.bind(self, *args, **kwargs))
+            return self._perform(record, record.bind(self, *args, **kwargs))
 
         # On the function, not in a list beside it: so it is found by the interface that declares it, and not by the
         # classes that have a method of the same name.
-        setattr(perform, _ATTRIBUTE, made)
+        setattr(perform, _ATTRIBUTE, record)
         return cast(F, perform)
 
     return declare
@@ -165,5 +165,5 @@ def operations_of(interface: type) -> Iterator[Operation]:
 
 def operation_of(method: Callable[..., Any]) -> Operation:
     """The operation that a declared method is."""
-    made: Operation = getattr(method, _ATTRIBUTE)
-    return made
+    record: Operation = getattr(method, _ATTRIBUTE)
+    return record

@@ -61,8 +61,8 @@ def cut(rows: Iterable[T], limit: int) -> tuple[list[T], bool]:
     >>> cut("abc", 2), cut("ab", 2)
     ((['a', 'b'], True), (['a', 'b'], False))
     """
-    taken = list(islice(rows, limit + 1))
-    return taken[:limit], len(taken) > limit
+    items = list(islice(rows, limit + 1))
+    return items[:limit], len(items) > limit
 
 
 def pages(read: Callable[[P], T], position: P, position_after: Callable[[T], P | None]) -> Iterator[T]:

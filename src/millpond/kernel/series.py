@@ -110,7 +110,7 @@ class Series(Generic[A]):
     def members(self, tx: ReadTransaction, ids: Sequence[str]) -> set[str]:
         """Those of the ids whose segments are listed, or were and are remembered."""
         if self.absorbed is None:
-            return {listed.segment.id for listed in self.listed(tx)}.intersection(ids)
+            return {entry.segment.id for entry in self.listed(tx)}.intersection(ids)
         rows = tx.get_many([self.absorbed.pack(id_) for id_ in ids])
         return {id_ for id_, row in zip(ids, rows, strict=True) if row is not None}
 
@@ -157,7 +157,7 @@ class Series(Generic[A]):
         if self.between(tx, start, stop) != list(inputs):
             raise Fenced(
                 "the segments are no longer what they were", kind="segments_moved",
-                segments=tuple(listed.segment.id for listed in inputs),
+                segments=tuple(entry.segment.id for entry in inputs),
                 hint="drop what was made of them, and begin anew",
             )  # fmt: skip
         # In this order: the output has the key of the newest input.
@@ -171,7 +171,7 @@ class Series(Generic[A]):
             Conflict: they are not the oldest any more.
         """
         # The caller may have listed them in a transaction before this one, and another have retired them since.
-        oldest = [listed.segment.position for listed, _ in zip(self.listed(tx), positions, strict=False)]
+        oldest = [entry.segment.position for entry, _ in zip(self.listed(tx), positions, strict=False)]
         if oldest != list(positions):
             raise Conflict(
                 "only the oldest segments can leave", kind="segment_order", positions=tuple(positions),
@@ -187,13 +187,13 @@ class Series(Generic[A]):
 
     def forget(self, tx: Transaction, before: int) -> int:
         """Forget the absorbed segments with a position less than `before` that are not listed; how many."""
-        gone = 0
+        count = 0
         for key, position in () if self.absorbed is None else tx.scan(self.absorbed.range()):
             number = int.from_bytes(position, "big")
             # A listed segment stays known, however old it is: adopted again it would be folded twice.
             if number < before and tx.get(self.segments.pack(number)) is None:
-                gone += tx.delete(key)
-        return gone
+                count += tx.delete(key)
+        return count
 
     def clear(self, tx: Transaction) -> None:
         """Forget everything."""

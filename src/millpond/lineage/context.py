@@ -49,10 +49,10 @@ def wait_sent() -> None:
         targets.wait_sent()
 
 
-def fields_of(opened: Callable[[], Any]) -> dict[str, str]:
+def fields_of(open_map: Callable[[], Any]) -> dict[str, str]:
     """The types of the columns of a map that is opened; none when it is not there."""
     from millpond.maps.model.columns import presented_schema
 
     with suppress(MillpondError):
-        return {field.name: str(field.type) for field in presented_schema(opened().definition)}
+        return {field.name: str(field.type) for field in presented_schema(open_map().definition)}
     return {}

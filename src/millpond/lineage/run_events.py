@@ -49,8 +49,8 @@ class Dataset:
         if version := self.version or self.commit:
             facets["version"] = _facet("version", datasetVersion=version)
         if self.ref or self.commit:
-            place = {"ref": self.ref or "main", "commit": self.commit}
-            facets["millpond"] = {"_producer": PRODUCER, "_schemaURL": _OWN} | place
+            facet = {"ref": self.ref or "main", "commit": self.commit}
+            facets["millpond"] = {"_producer": PRODUCER, "_schemaURL": _OWN} | facet
         if output and self.columns:
             facets["columnLineage"] = _facet("columnLineage", fields={
                 name: {"inputFields": [{"namespace": own.namespace, "name": own.name, "field": column}

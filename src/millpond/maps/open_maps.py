@@ -38,9 +38,9 @@ class OpenMaps:
                 go_over(cached, definition, shard)  # who has it in hand goes on with it
                 return cached
             folder, name = self._loading.folder, folder_name(definition)
-            opened = Map(definition, self._loading, shard, folder / "snapshots" / name)
-            self._maps[definition.name] = opened
-            return opened
+            pond_map = Map(definition, self._loading, shard, folder / "snapshots" / name)
+            self._maps[definition.name] = pond_map
+            return pond_map
 
     def _shard(self, definition: MapDefinition) -> Shard | None:
         if definition.store is not Store.SHARD:
@@ -53,11 +53,11 @@ class OpenMaps:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            opened = self._maps.get(definition.name)
-            if opened is None or opened.definition != definition:
+            pond_map = self._maps.get(definition.name)
+            if pond_map is None or pond_map.definition != definition:
                 return None
             self._used_at[definition.name] = self._loading.clock.monotonic()
-            return opened
+            return pond_map
         finally:
             self._lock.release()
 
@@ -65,9 +65,9 @@ class OpenMaps:
         """Close these maps, or all: the next request opens them anew."""
         with self._lock:
             for name in list(self._maps) if names is None else names:
-                opened = self._maps.pop(name, None)
-                if opened is not None:
-                    opened.close()
+                pond_map = self._maps.pop(name, None)
+                if pond_map is not None:
+                    pond_map.close()
 
     def close_idle(self, seconds: float) -> int:
         """Let go of the files of maps that nobody asked for so long; how many. They open by themselves when asked."""

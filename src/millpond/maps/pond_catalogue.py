@@ -221,10 +221,10 @@ class PondCatalogue:
                     with self._loading.space.read() as tx:
                         # This map alone is looked up: a drop costs the same, however many maps there are.
                         there = known_map(tx, map_folder.name.partition(".")[0])
-                        named = named_in(tx, map_folder.name)
+                        manifests = named_in(tx, map_folder.name)
                     if not free or (there is not None and folder_name(there) == map_folder.name):
                         return False
-                    return discard_snapshots(objects, self._loading.clock.now_ms(), named)
+                    return discard_snapshots(objects, self._loading.clock.now_ms(), manifests)
             return True
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (map_folder / "current").unlink(missing_ok=True)

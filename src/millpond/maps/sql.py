@@ -291,7 +291,7 @@ class _Run:
 
     def with_lookups(self, connection: duckdb.DuckDBPyConnection, text: str) -> str:
         """The query with every `get_state('map', …)` as a function of that map, which is made."""
-        made: set[str] = set()
+        names: set[str] = set()
 
         def retargeted(token: re.Match[str]) -> str:
             if token["wide"] is not None:
@@ -310,8 +310,8 @@ class _Run:
             pond_map = self._map_named(token["map"])
             form = WITHIN if _has_window(token) else "get_state"
             name = f"{form}:{pond_map.name}"
-            if name not in made:
-                made.add(name)
+            if name not in names:
+                names.add(name)
                 self._add_lookup(connection, pond_map, form)
                 self.looks_up = True
             return f'"{name}"('
@@ -367,7 +367,7 @@ class _Run:
         return noted
 
     def _lookup(self, pond_map: QueryableMap) -> Callable[..., Any]:
-        opened: list[Lookups] = []
+        lookups: list[Lookups] = []
         timed = pond_map.definition.kind.timed
 
         def lookup(keys: Any, at: Any, known_at: Any, windows: Any) -> Any:
@@ -375,9 +375,9 @@ class _Run:
             at = (self.now if at is None else at) if timed else None
             if known_at is not None:
                 return pond_map.lookup(keys, at, known_at=known_at, window=window)
-            if not opened:
-                opened.append(pond_map.snapshot())
-            return opened[0].lookup(keys, at, window=window)
+            if not lookups:
+                lookups.append(pond_map.snapshot())
+            return lookups[0].lookup(keys, at, window=window)
 
         return lookup
 

@@ -74,5 +74,5 @@ def own_objects(folder: Path, after: str = "") -> list[ObjectInfo]:
     location = objects_folder(folder)
     if not location.is_dir():
         return []
-    listed = (info for info in FolderObjects(location).list(after=after) if _SCRATCH not in info.name)
-    return list(islice(listed, OBJECTS_PAGE))
+    infos = (info for info in FolderObjects(location).list(after=after) if _SCRATCH not in info.name)
+    return list(islice(infos, OBJECTS_PAGE))

@@ -207,15 +207,15 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     instants, in_range = instants_of(definition, times, len(keys))
     stored_keys = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
     values: list[Any] = []
-    held = 0
+    size = 0
     for row, key in enumerate(stored_keys):
         missing = key is None or (len(in_range) and not in_range[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
         values.append(None if missing else pond_map.rows.get(key, at)[0])
-        held += len(values[-1]) if isinstance(values[-1], bytes) else 0
-        if held > bytes_max:
+        size += len(values[-1]) if isinstance(values[-1], bytes) else 0
+        if size > bytes_max:
             raise Invalid(
-                "the answer is too large for one array", kind="answer_too_large", bytes=held, bytes_max=bytes_max,
+                "the answer is too large for one array", kind="answer_too_large", bytes=size, bytes_max=bytes_max,
                 hint="ask for fewer keys at once",
             )  # fmt: skip
     kind = answer_type(definition)

@@ -25,9 +25,9 @@ PONDS_MAX = 32
 """So many refs have their maps open, each with the snapshots that were asked last."""
 
 
-def is_at_ref(opened: Map) -> bool:
+def is_at_ref(pond_map: Map) -> bool:
     """True for a map at a ref, which finds its own state at every question."""
-    return hasattr(opened, "at")
+    return hasattr(pond_map, "at")
 
 
 class PondsAtRefs:

@@ -82,8 +82,8 @@ class RateLimits:
 
     def _forget_full(self, now: float) -> None:
         if len(self._buckets) >= _NAMES_MAX:
-            left = {name: bucket for name, bucket in self._buckets.items() if self._left(bucket, now) < self.burst}
-            self._buckets = left
+            buckets = {name: bucket for name, bucket in self._buckets.items() if self._left(bucket, now) < self.burst}
+            self._buckets = buckets
 
 
 class SharedRateLimits(RateLimits):

@@ -42,7 +42,7 @@ from millpond.stores.locks import alone
 
 __all__ = (
     "ANYBODY", "LISTED", "NOBODY", "RIGHTS", "Caller", "TokenFile", "TokenList", "Tokens", "draw_access_key",
-    "draw_token", "hash_token", "split_place",
+    "draw_token", "hash_token", "split_pattern",
 )  # fmt: skip
 
 RIGHTS = ("read", "write", "admin")
@@ -149,10 +149,10 @@ def _parted(pattern: str, kind: str = _KINDS[0]) -> tuple[str, str]:
     return (kind_name, name) if colon else (kind, pattern)
 
 
-def split_place(pattern: str) -> tuple[str, str]:
+def split_pattern(pattern: str) -> tuple[str, str]:
     """The two parts of a pattern of streams or repositories; without the second, all that there is in the first.
 
-    >>> split_place("etl/night-*"), split_place("etl")
+    >>> split_pattern("etl/night-*"), split_pattern("etl")
     (('etl', 'night-*'), ('etl', '*'))
     """
     first, slash, second = pattern.partition("/")
@@ -226,7 +226,7 @@ class TokenList(ABC):
             another process does not let go of the list.
         """
         kinds = _KINDS if access_key is None else _KINDS_OF_PAIRS
-        made = replace(_token_of(name, token, rights, kinds), expires_ms=expires_ms, access_key=access_key)
+        setting = replace(_token_of(name, token, rights, kinds), expires_ms=expires_ms, access_key=access_key)
 
         def added(tokens: list[TokenSetting]) -> list[TokenSetting]:
             if any(other.name == name for other in tokens):
@@ -234,17 +234,17 @@ class TokenList(ABC):
                     "there is a token of this name", kind="token_exists", token=name,
                     hint="revoke it first, or name another",
                 )  # fmt: skip
-            return [*tokens, made]
+            return [*tokens, setting]
 
         self._change(added)
-        return made
+        return setting
 
     def rotate(self, name: str, token: str, *, earlier_until_ms: int, expires_ms: int | None = None) -> TokenSetting:
         """Give a token a new secret; the one it has stays valid for a while, and any that it had before does not.
 
         Raises: `NotFound`; `Unavailable` as `add`.
         """
-        made: list[TokenSetting] = []
+        settings: list[TokenSetting] = []
 
         def rotated(tokens: list[TokenSetting]) -> list[TokenSetting]:
             before = next((other for other in tokens if other.name == name), None)
@@ -254,11 +254,11 @@ class TokenList(ABC):
                 before, sha256=hash_token(token), expires_ms=expires_ms or before.expires_ms,
                 earlier_sha256=before.sha256, earlier_until_ms=earlier_until_ms,
             )  # fmt: skip
-            made[:] = [after]
+            settings[:] = [after]
             return [after if other is before else other for other in tokens]
 
         self._change(rotated)
-        return made[0]
+        return settings[0]
 
     def revoke(self, name: str) -> int:
         """Let a token in no more; how many are left. When none is, nobody is let in.

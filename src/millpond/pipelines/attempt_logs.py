@@ -167,8 +167,8 @@ class _Tee:
         """As the stream; of an attempt, to what shows it."""
         log = _CURRENT.get()
         if log is None:
-            written: int = self._stream.write(text)
-            return written
+            count: int = self._stream.write(text)
+            return count
         log.write(text)
         self.shown.write(log.masked(text))
         return len(text)

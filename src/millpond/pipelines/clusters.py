@@ -109,8 +109,8 @@ def submit(
         f"local://{program}" if _kind(master) == "k8s" else str(program), *arguments,
     ]  # fmt: skip
     clock = SystemClock()
-    with log.open("xb") as written:
-        submitting = _begin(words, written)
+    with log.open("xb") as log_file:
+        submitting = _begin(words, log_file)
     try:
         while submitting.poll() is None:
             look()

@@ -125,16 +125,16 @@ class _Recording:
     def branch_before(self, loads: Sequence[Value], name: str, inputs: dict[str, Any]) -> Value:
         """Add a branch before loads, and let them be on it."""
         names = [step_of(load) for load in loads]
-        places = [place for place, step in enumerate(self.steps) if step.name in names and step.kind == "load"]
-        if not places or len(places) != len(loads) or any("branch" in self.steps[place].inputs for place in places):
+        indexes = [index for index, step in enumerate(self.steps) if step.name in names and step.kind == "load"]
+        if not indexes or len(indexes) != len(loads) or any("branch" in self.steps[index].inputs for index in indexes):
             raise Invalid("publish takes loads that name no branch", kind="pipeline_plan", step=name,
                           hint='publish(load("…", map="…"), checks=[…]); the branch is publish\'s own')  # fmt: skip
-        made = self.add("branch", inputs, {"name": name})
-        for place in places:
-            step = self.steps[place]
-            self.steps[place] = replace(step, inputs={**step.inputs, "branch": template_of(made)})
-        self.steps.insert(places[0], self.steps.pop())
-        return made
+        branch = self.add("branch", inputs, {"name": name})
+        for index in indexes:
+            step = self.steps[index]
+            self.steps[index] = replace(step, inputs={**step.inputs, "branch": template_of(branch)})
+        self.steps.insert(indexes[0], self.steps.pop())
+        return branch
 
     def let_read(self, checks: Sequence[str], loads: Sequence[Value]) -> None:
         """Let checks that name no map read those of loads."""
@@ -355,14 +355,14 @@ def publish(
     name = options.pop("name", None) or recording.free_name("publish")
     named = holds_value(branch) or bool(branch)
     own = {"name": branch if named else f"{Value(('run', 'id'))}-{name}", "from": into, "anew": anew, "free": not named}
-    made = recording.branch_before(loads, f"{name}_branch", own)
+    opened_branch = recording.branch_before(loads, f"{name}_branch", own)
     steps = [
         check(query, name=f"{name}_check{number if number > 1 else ''}") if isinstance(query, str) else query
         for number, query in enumerate(checks, 1)
     ]
     recording.let_read([step_of(step) for step in steps], loads)
     inputs = {"into": into, "strategy": strategy, "keep": keep, "loads": list(loads)}
-    return recording.merge(made, inputs, {**options, "name": name})
+    return recording.merge(opened_branch, inputs, {**options, "name": name})
 
 
 def sql(query: str, /, *, engine: str = "local", **inputs: Any) -> Value:

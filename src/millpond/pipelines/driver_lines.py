@@ -252,11 +252,11 @@ class Line:
         lines, before the last.
         """
         file = self.folder / "log"
-        with suppress(OSError), file.open("rb") as written:
-            size = os.fstat(written.fileno()).st_size
+        with suppress(OSError), file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
             self.read_bytes = self.read_bytes if self.read_bytes <= size else 0
-            written.seek(self.read_bytes)
-            text = written.read(size - self.read_bytes)
+            stream.seek(self.read_bytes)
+            text = stream.read(size - self.read_bytes)
             if not is_last and len(text) < _LINE_BYTES_MAX:  # a part of a secret would not be known for one
                 text = text[: text.rfind(b"\n") + 1]
             own = text[max(0, start - self.read_bytes) :]

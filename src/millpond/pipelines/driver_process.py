@@ -326,22 +326,22 @@ def main(master: str, folder: str, listener: str) -> None:
 
 def main_in_cluster(master: str, folder: str) -> None:
     """Serve the workers that come over the network, as an application of a cluster: it is to have a session soon."""
-    place = Path(folder)
-    file = place / ENVIRONMENT
+    home = Path(folder)
+    file = home / ENVIRONMENT
     own = parse_object(file.read_bytes())
     os.environ |= own["environment"]
     file.unlink()
     os.chdir(own["cwd"])
-    with (place / "log").open("ab") as log:
+    with (home / "log").open("ab") as log:
         for number in (1, 2):
             os.dup2(log.fileno(), number)
-    driver = _Driver(master, place, door=Door())
+    driver = _Driver(master, home, door=Door())
     assert driver.door is not None
     conf = driver.session_here().conf
     host = conf.get("spark.driver.host") or socket.gethostname()
     listener = socket.create_server((conf.get("spark.driver.bindAddress", host) or host, 0))
     address = to_json({"host": host, "port": listener.getsockname()[1], "secret": driver.door.secret})
-    write_file_atomically(place / ADDRESS, address, mode=0o600)
+    write_file_atomically(home / ADDRESS, address, mode=0o600)
     begin_thread("whether a worker comes", driver.wait_for_first)
     _serve(driver, listener)
 

@@ -170,11 +170,11 @@ def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
     session = own_session(session)
     for name, view in rows.views.items():
         if view.sql:
-            made = session.sql(view.sql)
+            frame = session.sql(view.sql)
         else:
             reader = session.read.format(view.format).options(**view.options)
-            made = (reader.schema(view.schema) if view.schema else reader).load([_url(path) for path in view.files])
-        made.createOrReplaceTempView(name)
+            frame = (reader.schema(view.schema) if view.schema else reader).load([_url(path) for path in view.files])
+        frame.createOrReplaceTempView(name)
     return session.sql(rows.sql)
 
 
@@ -190,8 +190,8 @@ def _publish(staging: Path, whole: Path) -> None:
     except OSError:
         if not whole.is_dir():
             raise
-    for left in whole.parent.glob(f".{whole.name}-*"):
-        remove_tree(left)
+    for folder in whole.parent.glob(f".{whole.name}-*"):
+        remove_tree(folder)
 
 
 def _is_there(location: str, name: str) -> bool:

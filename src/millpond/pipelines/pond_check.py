@@ -221,9 +221,9 @@ class _There:
 
     def _refuse_missing(self, ref: Any) -> None:
         """Refuse a ref that neither is there nor may be made by an earlier step, as loads make their branches."""
-        made = {*self.branches, *(self._branch_of(self._filled(own.inputs["branch"])) for own in self.plan.steps
+        branches = {*self.branches, *(self._branch_of(self._filled(own.inputs["branch"])) for own in self.plan.steps
                                   if own.kind == "load" and "branch" in own.inputs)}  # fmt: skip
-        if isinstance(ref, str) and ref not in made and "" not in made and not self.is_open:
+        if isinstance(ref, str) and ref not in branches and "" not in branches and not self.is_open:
             self.pond.refs.resolve(ref)
 
     # -- tables ---------------------------------------------------------------------------------------
@@ -316,12 +316,12 @@ def _columns_of_query(
     """
     import duckdb  # a process that deploys nothing does without it
 
-    places = {name: {"map": name} for name in tables}
+    sources = {name: {"map": name} for name in tables}
     with connected({"threads": 1}) as connection:
         for name, schema in tables.items():
             connection.register(name, schema.empty_table())
         try:
-            rows = connection.sql(bound(query, {**places, **values}, "${}".format), params=dict(values))
+            rows = connection.sql(bound(query, {**sources, **values}, "${}".format), params=dict(values))
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             if sure or _MISSING.search(str(error)):
                 raise _not_there(str(error), tables) from None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ("bound", "is_table", "query_rows", "row_text", "write_rows")
 
-_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _BATCH_ROWS = 100_000
 
 
@@ -40,7 +40,7 @@ def bound(query: str, inputs: Mapping[str, Any], parameter: Callable[[str], str]
     >>> bound("select * from {flights} where day = {day}", {"flights": {"path": "a"}, "day": "x"}, "${}".format)
     'select * from flights where day = $day'
     """
-    return _PLACE.sub(lambda place: place[1] if is_table(inputs[place[1]]) else parameter(place[1]), query)
+    return _PLACEHOLDER.sub(lambda match: match[1] if is_table(inputs[match[1]]) else parameter(match[1]), query)
 
 
 def query_rows(

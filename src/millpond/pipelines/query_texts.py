@@ -13,7 +13,7 @@ __all__ = ("OPTIONS", "check_query")
 
 OPTIONS = ("name", "needs", "when", "over", "retries", "backoff", "timeout")
 """The options of every step."""
-_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 _NOTES = r"--[^\n]*|/\*.*?\*/"
 """Comments: an apostrophe of theirs begins nothing."""
 _QUOTED = {
@@ -33,12 +33,12 @@ def check_query(query: str, engine: str, inputs: Mapping[str, Any]) -> None:
     if engine not in ("local", "spark"):
         raise Invalid("no such engine", kind="pipeline_plan", engine=engine, hint="local or spark")
     literals = " ".join(match[1] or "" for match in _QUOTED[engine].finditer(query))
-    if quoted := _PLACE.search(literals):
+    if quoted := _PLACEHOLDER.search(literals):
         raise Invalid("an input of a query stands in quotes", kind="pipeline_sql", input=quoted[1],
                       hint=f"write {quoted[0]} without quotes; text with braces is an input of its own")  # fmt: skip
-    places = set(_PLACE.findall(query))
-    if places != set(inputs):
-        odd = min(places ^ set(inputs))
+    names = set(_PLACEHOLDER.findall(query))
+    if names != set(inputs):
+        odd = min(names ^ set(inputs))
         if odd in OPTIONS:
             raise Invalid("an input of a query has the name of an option of steps", kind="pipeline_sql", input=odd,
                           hint="call it otherwise, in braces and where it is given")  # fmt: skip
@@ -53,7 +53,7 @@ def _parse(query: str) -> None:
     import duckdb  # a worker that parses nothing does without it
 
     try:
-        statements = duckdb.extract_statements(_PLACE.sub(r'"\1"', query))
+        statements = duckdb.extract_statements(_PLACEHOLDER.sub(r'"\1"', query))
     except duckdb.Error as error:
         raise Invalid("the query is not understood", kind="pipeline_sql",
                       reason=str(error).splitlines()[0]) from None  # fmt: skip

@@ -57,13 +57,13 @@ def carried_out_here(work: Coroutine[Any, Any, None]) -> None:
 
     Raises: what the work raises.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         runner = asyncio.Runner()
-        held.callback(runner.close)
+        stack.callback(runner.close)
         try:
             runner.run(work)
         except KeyboardInterrupt:
-            held.pop_all()
+            stack.pop_all()
             raise
 
 

@@ -258,19 +258,19 @@ _HELD: dict[str, Pond | RemotePond] = {}
 
 
 @contextmanager
-def held(place: str, pond: Pond | RemotePond) -> Iterator[None]:
+def held(address: str, pond: Pond | RemotePond) -> Iterator[None]:
     """Let the steps of this process use an open pond where they would open its place, while this lasts."""
-    _HELD[place] = pond
+    _HELD[address] = pond
     try:
         yield
     finally:
-        del _HELD[place]
+        del _HELD[address]
 
 
-def _with_pond(place: str, work: Callable[[Pond | RemotePond], Any]) -> Any:
-    if place in _HELD:
-        return work(_HELD[place])
-    location = parse_location(place)
+def _with_pond(address: str, work: Callable[[Pond | RemotePond], Any]) -> Any:
+    if address in _HELD:
+        return work(_HELD[address])
+    location = parse_location(address)
     if isinstance(location, NodesLocation):
         return work(_of_nodes(location))
     with location.open_existing() as pond:  # a folder is not held: other processes work on it

@@ -26,7 +26,7 @@ def map_for_load(pond: Pond | RemotePond, name: str, target: Target, branch: str
     here = pond.branch(branch) if branch else pond
     try:
         refuse_other(here.map(name).definition, target)
-        made = False
+        is_new = False
     except NotFound:
         if not target.kind:
             raise
@@ -34,11 +34,11 @@ def map_for_load(pond: Pond | RemotePond, name: str, target: Target, branch: str
             pond.branch(branch).create_map(name, kind=target.kind, value=target.value or None, commit=False)
         else:
             pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
-        made = True
+        is_new = True
     try:
         yield
     except Exception:
-        if made:
+        if is_new:
             _drop_empty(pond, name, branch)
         raise
 

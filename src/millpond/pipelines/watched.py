@@ -88,9 +88,9 @@ class _Watching(ast.NodeTransformer):
         return node
 
 
-def _call(place: ast.AST, name: str, *arguments: ast.expr) -> ast.Call:
-    function = ast.copy_location(ast.Name(name, ast.Load()), place)
-    return ast.copy_location(ast.Call(function, list(arguments), []), place)
+def _call(node: ast.AST, name: str, *arguments: ast.expr) -> ast.Call:
+    function = ast.copy_location(ast.Name(name, ast.Load()), node)
+    return ast.copy_location(ast.Call(function, list(arguments), []), node)
 
 
 # -- while it is declared -----------------------------------------------------------------------------

@@ -113,14 +113,14 @@ def _value(value: Any, parse: Any) -> Any:
     return plain(parse(plain(value)))
 
 
-def _refuse_computed(value: Any, place: str) -> None:
+def _refuse_computed(value: Any, field: str) -> None:
     """Refuse values of the run inside an input: the client would send the text of its own object."""
     if isinstance(value, Computed):
         raise Invalid("a value of the run may be a whole input, and not a field of it", kind="pipeline_input",
-                      field=place, hint="give the output or the variable as the input itself")  # fmt: skip
+                      field=field, hint="give the output or the variable as the input itself")  # fmt: skip
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            _refuse_computed(inner, f"{place}.{name}".lstrip("."))
+            _refuse_computed(inner, f"{field}.{name}".lstrip("."))
     elif isinstance(value, list | tuple):
         for number, inner in enumerate(value):
-            _refuse_computed(inner, f"{place}[{number}]")
+            _refuse_computed(inner, f"{field}[{number}]")

@@ -49,8 +49,8 @@ class CachedObjects(ObjectsBelow):
         """The entries of a range: those held, else what `open_` reads; without `keep` that is not held."""
         if keep:
             return self._ranges.get_or_make(id_, open_)
-        held = self._ranges.get(id_)
-        return open_() if held is None else held
+        content = self._ranges.get(id_)
+        return open_() if content is None else content
 
     def opened_index(self, id_: str, load: Callable[[], Index]) -> Index:
         """An index: the one held, else what `load` reads."""

@@ -22,9 +22,9 @@ _ALONE = pa.ipc.IpcReadOptions(use_threads=False)
 
 def message_of(batch: pa.RecordBatch) -> pa.Buffer:
     """A batch as packed messages."""
-    made, out = packed(batch, deep=True), pa.BufferOutputStream()
-    writer = pa.ipc.new_stream(out, made.schema, options=_COMPRESSED)
-    writer.write_batch(made)
+    content, out = packed(batch, deep=True), pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(out, content.schema, options=_COMPRESSED)
+    writer.write_batch(content)
     size = out.tell()
     writer.close()
     return out.getvalue()[:size]  # without the mark of the end

@@ -179,5 +179,5 @@ def _has_other_filter(entry: RangeEntry, keys: pa.Array) -> bool:
     if entry.filter is None and not entry.filter_checksum:
         return False
     # A wrong filter hides keys, and nothing shows it: the range is not even read.
-    made = filter_of(keys)
-    return checksum_of(made) != entry.filter_checksum if entry.filter is None else bool(made != entry.filter)
+    expected = filter_of(keys)
+    return checksum_of(expected) != entry.filter_checksum if entry.filter is None else bool(expected != entry.filter)

@@ -252,9 +252,9 @@ def _in_form(table: pa.Table, schema: pa.Schema | None) -> pa.Table:
         return table
     if not table.num_rows:
         return schema.empty_table()
-    held = set(table.column_names)
+    names = set(table.column_names)
     return pa.table(
-        [table[field.name] if field.name in held else pa.nulls(table.num_rows, field.type) for field in schema],
+        [table[field.name] if field.name in names else pa.nulls(table.num_rows, field.type) for field in schema],
         schema=schema,
     )  # fmt: skip
 

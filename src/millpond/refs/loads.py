@@ -124,8 +124,8 @@ class BranchLoad:
                 return earlier or self._result(layers, 0, None)
             changes = list[StateChange]()
             try:
-                with ExitStack() as held:
-                    changes += [change for layer in layers if (change := self._change(layer, held)) is not None]
+                with ExitStack() as stack:
+                    changes += [change for layer in layers if (change := self._change(layer, stack)) is not None]
                     commit = self.states.change(
                         self.branch, changes, self._words(layers), commit=self.commit,
                         besides=partial(self._note, layers, head),
@@ -140,17 +140,17 @@ class BranchLoad:
                 commit = None
             return self._result(layers, len(changes), commit)
 
-    def _change(self, layer: WrittenLayer, held: ExitStack) -> StateChange | None:
+    def _change(self, layer: WrittenLayer, stack: ExitStack) -> StateChange | None:
         """The map with the layer on top; None when that is what it is."""
         state = self.states.map_at(self.branch, layer.map)
         head = manifest_of(layer.layers, state, self.branch)
         again = self.again or (self.load_id is not None and not self.drawn)
         if not again and head is not None and _is_there(head, layer):
             return None
-        return StateChange(state, state.with_manifest(self._stored(layer, head, state, held)))
+        return StateChange(state, state.with_manifest(self._stored(layer, head, state, stack)))
 
     def _stored(
-        self, layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry, held: ExitStack
+        self, layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry, stack: ExitStack
     ) -> SnapshotManifest:
         """The manifest of a layer on a state; what that made due is folded, as far as that follows what it brought."""
         layers, now = layer.layers, layer.layers.clock.now_ms()
@@ -161,7 +161,7 @@ class BranchLoad:
         manifest = absorbing(manifest, (layer.id,))
         adds = manifest.aggregation is not None
         if has_many(layers, manifest, branch=not adds):
-            held.enter_context(layers.writing(rewrites=True))
+            stack.enter_context(layers.writing(rewrites=True))
             if self.states.map_at(self.branch, layer.map) != state:
                 raise head_moved(layer.map)
             shared = shared_layers(self.states, manifest, self.branch) if adds else 0

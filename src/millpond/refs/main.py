@@ -72,10 +72,10 @@ def record_main(tree: Tree, layers_for: LayersFor) -> Commit:
         if not steps:
             return head
         names = {name for step_ in steps for name in step_.states}
-        with ExitStack() as held:
+        with ExitStack() as stack:
             for name, (entry, _) in sorted(_heads(tree).items()):
                 if name in names:
-                    held.enter_context(layers_for(entry.definition).writing())
+                    stack.enter_context(layers_for(entry.definition).writing())
             # Read again: what counts now stays, whoever folds, until it is named.
             head, steps = _unrecorded(tree)
             return _recorded(tree, head, [_sized(step_, layers_for) for step_ in steps]) if steps else head

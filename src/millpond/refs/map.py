@@ -112,12 +112,12 @@ class _RefRows(LayeredRows):
         began, shared = clock.monotonic(), states.layers_for(self.definition)
         if now:
             shared.head()
-        commit, gone = delete_rows(states, self.layers, where, purge=now)
+        commit, count = delete_rows(states, self.layers, where, purge=now)
         left = purge_layers(self._loading, shared, where) if now else Left()
         with self._loading.space.read() as tx:
             position = head_of(tx).position
         return DeleteReport(
-            map=self.definition.name, rows_removed=gone, rows_after=self.stats().rows, position=position,
+            map=self.definition.name, rows_removed=count, rows_after=self.stats().rows, position=position,
             purged=now and not left.lines, left=left.lines, seconds=clock.monotonic() - began,
             commit="" if commit is None else commit.id,
         )  # fmt: skip

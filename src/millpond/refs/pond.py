@@ -77,17 +77,17 @@ class RefPond(PondFace):
         return [self._opened(entry) for _, entry in sorted(self.refs.states.maps(self.ref).items())]
 
     def _opened(self, entry: MapEntry) -> RefMap:
-        opened = self._maps.get(entry.name)
-        if opened is None or opened.definition != entry.definition:
-            opened = self._open(entry)
-            self._maps[entry.name] = opened
-        return opened
+        pond_map = self._maps.get(entry.name)
+        if pond_map is None or pond_map.definition != entry.definition:
+            pond_map = self._open(entry)
+            self._maps[entry.name] = pond_map
+        return pond_map
 
     def _open(self, entry: MapEntry) -> RefMap:
         folder = self.refs.folder / "snapshots" / entry.folder
-        return RefMap(entry.definition, self.refs.states.loading, folder, self._place(entry))
+        return RefMap(entry.definition, self.refs.states.loading, folder, self._at_ref(entry))
 
-    def _place(self, entry: MapEntry) -> MapAtRef:
+    def _at_ref(self, entry: MapEntry) -> MapAtRef:
         return MapAtRef(self.ref, lambda: entry, self.refs.states)  # a commit never changes
 
     def sql(self, text: str, *, known_at: object = None) -> pa.Table:
@@ -104,8 +104,8 @@ class RefPond(PondFace):
 
     def close(self) -> None:
         """Let go of the maps that were opened here."""
-        for opened in self._maps.values():
-            opened.close()
+        for pond_map in self._maps.values():
+            pond_map.close()
         self._maps.clear()
 
 
@@ -115,7 +115,7 @@ class BranchPond(BranchFace, RefPond):
     Every question is answered from the branch as it is by then, with what is staged.
     """
 
-    def _place(self, entry: MapEntry) -> MapAtRef:
+    def _at_ref(self, entry: MapEntry) -> MapAtRef:
         name = entry.name
         return MapAtRef(self.ref, lambda: self.refs.states.map_at(self.ref, name), self.refs.states, changes=True)
 
@@ -134,7 +134,7 @@ class BranchPond(BranchFace, RefPond):
         """
         options.pop("sent", None)  # of ponds on nodes
         loading = self.refs.states.loading
-        began, definitions = loading.clock.monotonic(), {opened.name: opened.definition for opened in self.maps()}
+        began, definitions = loading.clock.monotonic(), {pond_map.name: pond_map.definition for pond_map in self.maps()}
         reading = file_reading(definitions, None if map is None else self.map(map).name, **options)
         listed = find_files([files] if isinstance(files, str | Path) else files, written)
         load = BranchLoad(states=self.refs.states, branch=self.ref, source=source or name_of(listed), again=again,
@@ -145,14 +145,14 @@ class BranchPond(BranchFace, RefPond):
         reading = with_file_fields(
             reading, listed, lambda name, changes: alter_map(states, self.ref, name, changes, commit=commit)
         )
-        with ExitStack() as held:
+        with ExitStack() as stack:
             folder = writer_folder(loading.folder, loading.clock)
-            held.callback(remove_tree, folder)
+            stack.callback(remove_tree, folder)
             intake = Intake(
                 folder, source=load.source, memory_max=loading.memory_max,
                 layers_of=lambda name: self.map(name).rows.layers,
             )  # fmt: skip
-            held.callback(intake.close)
+            stack.callback(intake.close)
             sealed = seal_files(
                 listed, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance, read=read
             )  # fmt: skip

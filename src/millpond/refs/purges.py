@@ -70,9 +70,9 @@ def let_go(
     context.space.write(act)
     step("refs.let_go")
     for id_, state in held.items() if where else ():
-        if gone := _written_anew(states, state, where):
+        if count := _written_anew(states, state, where):
             holder, _, _ = holders.pop(id_).partition(":")
-            changed.append(f"{holder}: {human_count(max(gone, 0), 'row')}")
+            changed.append(f"{holder}: {human_count(max(count, 0), 'row')}")
     return LetGo(holders, tuple(changed))
 
 
@@ -85,10 +85,10 @@ def _deleted_on_branches(
         if state is None or state.folder != folder_name(definition) or state.manifest not in manifests:
             continue
         with suppress(Invalid):  # the map is another there, and has no such field: it is named
-            commit, gone = delete_rows(states, _layers_on(states, name, state), where, purge=True)
+            commit, count = delete_rows(states, _layers_on(states, name, state), where, purge=True)
             step("refs.deleted_on_branch")
             if commit is not None:
-                yield f"branch {name}: {human_count(gone, 'row')}, commit {commit.id[:12]}"
+                yield f"branch {name}: {human_count(count, 'row')}, commit {commit.id[:12]}"
 
 
 def _layers_on(states: RefStates, branch: str, state: MapEntry) -> RefLayers:
@@ -106,10 +106,10 @@ def _written_anew(states: RefStates, state: MapEntry, where: str) -> int:
     with layers.writing(rewrites=True):
         manifest = load_manifest(layers.objects, state.manifest)
         try:
-            done, gone = without_rows(layers, manifest, where, purge=True)
+            done, count = without_rows(layers, manifest, where, purge=True)
         except Invalid:  # the map has no such field there: it is named
             return 0
-        if gone:
+        if count:
             changed = substitute(
                 layers.objects, manifest, done, created_ms=layers.clock.now_ms(), spill=layers.spill()
             )  # fmt: skip
@@ -118,7 +118,7 @@ def _written_anew(states: RefStates, state: MapEntry, where: str) -> int:
             mark, stand_in = context.clock.random_id(), StandIn(new.manifest, new.size)
             context.space.write(lambda tx: put_stand_in(tx, state.folder, state.manifest, stand_in, mark))
             step("refs.stands_in")
-    return gone
+    return count
 
 
 def _record_fold(states: RefStates, definition: MapDefinition, manifests: Collection[str]) -> None:

@@ -452,9 +452,9 @@ def _row_of(commit: Commit, entry: MapEntry) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def guarded(opened: Repository, need: Need) -> Repository:
+def guarded(repository: Repository, need: Need) -> Repository:
     """The repository for somebody who may not change every map, see `Refs`; another one as it is."""
-    if not isinstance(opened, MapsRepository):
-        return opened
-    pond = opened.refs().pond
-    return MapsRepository(opened.context, opened.record, lambda: Refs(pond, need))
+    if not isinstance(repository, MapsRepository):
+        return repository
+    pond = repository.refs().pond
+    return MapsRepository(repository.context, repository.record, lambda: Refs(pond, need))

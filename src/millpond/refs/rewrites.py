@@ -44,8 +44,8 @@ def delete_rows(
         return without_rows(layers, manifest, where, purge=purge)
 
     words = f"Delete {layers.definition.name} where {where}"
-    commit, gone = _rewritten(states, layers, words, {"where": where}, written)
-    return commit, max(gone, 0)
+    commit, count = _rewritten(states, layers, words, {"where": where}, written)
+    return commit, max(count, 0)
 
 
 def without_rows(layers: Layers, manifest: SnapshotManifest, where: str, *, purge: bool) -> tuple[LayerFold, int]:
@@ -69,8 +69,8 @@ def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: in
     def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[LayerFold, int]:
         done = retained(layers, manifest, what, before_ms)
         left = 0 if done.output is None else count_layer(layers.objects, done.output)
-        gone = count_rows(layers.objects, manifest) - left
-        return done, gone or -int(done.rolled_up not in (None, manifest.aggregation))
+        count = count_rows(layers.objects, manifest) - left
+        return done, count or -int(done.rolled_up not in (None, manifest.aggregation))
 
     words = f"{what.capitalize()} {layers.definition.name}"
     return _rewritten(states, layers, words, {"before": str(before_ms)}, written)[0]
@@ -92,8 +92,8 @@ def _rewritten(
             if (manifest is None or not manifest.layers) and here.definition.roll_up is None:
                 return None, 0
             manifest = manifest or SnapshotManifest.empty(here.definition, created_ms=0)
-            done, gone = written(here, manifest)
-            if not gone:
+            done, count = written(here, manifest)
+            if not count:
                 return None, 0
             step("refs.rewritten")
             changed = substitute(
@@ -101,7 +101,7 @@ def _rewritten(
             )  # fmt: skip
             changed = here.stored(replace(changed, shard_version=state.version + 1))
             change = StateChange(state, state.with_manifest(changed))
-            message = Message(words, metadata={**about, "rows_removed": str(max(gone, 0))})
-            return states.change(here.ref, [change], message, commit=True), gone
+            message = Message(words, metadata={**about, "rows_removed": str(max(count, 0))})
+            return states.change(here.ref, [change], message, commit=True), count
 
     return again_when_moved(counted)

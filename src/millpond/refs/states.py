@@ -171,11 +171,11 @@ class RefStates:
 
         Raises: `Conflict`, kind `head_moved`; `Invalid`, kind `no_changes`.
         """
-        with ExitStack() as held:
+        with ExitStack() as stack:
             for change in changes:
                 state = change.state or change.seen
                 assert state is not None, "nothing becomes nothing"
-                held.enter_context(self.layers_for(state.definition).writing())
+                stack.enter_context(self.layers_for(state.definition).writing())
             if commit:
                 return commit_changes(self.tree(words), branch, changes, besides=besides)
             for change in changes:

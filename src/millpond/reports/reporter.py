@@ -169,10 +169,10 @@ class Reporter:
             yield job
 
     def rows(self, job_set: str, job_id: str, rows: int) -> None:
-        opened = OpenJob(job_set, job_id)
-        if self._open_jobs.has(opened):
+        job = OpenJob(job_set, job_id)
+        if self._open_jobs.has(job):
             with self._changed:
-                self._noted.add(opened)
+                self._noted.add(job)
             ReportedJob(self, job_set, job_id, muted=False).tell("progress", {"rows": rows})
 
     @contextmanager
@@ -245,10 +245,10 @@ class Reporter:
                 self.clock.wait_for(self._changed, lambda: self._due or self._stopping.is_set(), gathered)
                 if not self._pending:
                     return
-                taken, self._due = list(self._pending), False
+                events, self._due = list(self._pending), False
                 self._pending.clear()
                 omitted, self._omitted = self._omitted, Counter()
-            self._store_events(taken, omitted)
+            self._store_events(events, omitted)
             if self._maintenance is not None:
                 self._maintenance.begin()
             self.clock.wait(self._stopping, self.clock.monotonic() + PAUSE_SECONDS)

@@ -73,7 +73,7 @@ class _OpenFile:
         """The bytes from `start` up to, and without, `stop`."""
         with self._source:
             self._source.seek(start)
-            left = stop - start
-            while left > 0 and (chunk := self._source.read(min(CHUNK_BYTES, left))):
-                left -= len(chunk)
+            size = stop - start
+            while size > 0 and (chunk := self._source.read(min(CHUNK_BYTES, size))):
+                size -= len(chunk)
                 yield chunk

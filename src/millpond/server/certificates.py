@@ -53,9 +53,9 @@ class Certificates:
 
     def context(self) -> ssl.SSLContext:
         """A context for a server, each of whose connections has the newest certificate."""
-        made = _NewestContext(ssl.PROTOCOL_TLS_SERVER)
-        made.certificates = self
-        return made
+        tls = _NewestContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.certificates = self
+        return tls
 
     def newest(self) -> _Read:
         """The files as they are, or as they were when they fitted together last."""

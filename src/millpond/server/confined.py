@@ -274,11 +274,11 @@ class _Work:
 
         try:
             self.confines.enter()
-            made = self.work(ask, *self.args, **self.options)
-            for piece in made if self.pieces else ():
+            answer = self.work(ask, *self.args, **self.options)
+            for piece in answer if self.pieces else ():
                 with turn:
                     line.send(_PIECE, _sendable(piece))
-            line.send(_ANSWER, b"" if self.pieces else _sendable(made))
+            line.send(_ANSWER, b"" if self.pieces else _sendable(answer))
         except MillpondError as error:
             line.send(_ERROR, to_json(to_wire(error)))
         except MemoryError:

@@ -108,8 +108,8 @@ class LongPolls:
     async def _changed(
         self, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float, name: str | None
     ) -> Seen:
-        with self._shares.holding(name) as held:
-            if not held:
+        with self._shares.holding(name) as has_room:
+            if not has_room:
                 raise Unavailable(
                     "as many requests wait for a change as may", kind="long_polls_full", polls_max=self._shares.total,
                     hint="send it again in a moment, without wait, or to another node",

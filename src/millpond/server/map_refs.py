@@ -61,12 +61,12 @@ def map_of(request: Request, name: str, branch: str | None, ref: str | None = No
 
     Raises: as `pond_of`; `NotFound`, kind `map_dropped`, for another one than the request names.
     """
-    opened = pond_of(request, branch, ref).map(name)
+    pond_map = pond_of(request, branch, ref).map(name)
     if branch is not None or ref is not None:
         incarnation = incarnation_of(request.scope["headers"])
-        if incarnation is not None and incarnation != opened.definition.incarnation:
+        if incarnation is not None and incarnation != pond_map.definition.incarnation:
             raise dropped_map(name)
-    return opened
+    return pond_map
 
 
 def files_of(

@@ -46,7 +46,7 @@ class MemoryBudget:
         self.queue_seconds = queue_seconds
         self.shares = Shares(bytes_max)
         self.turns = Turns(self.shares, self.queueing_max)
-        self._places = Shares(queued_max)
+        self._queued = Shares(queued_max)
 
     @property
     def taken(self) -> int:
@@ -69,8 +69,8 @@ class MemoryBudget:
         """
         if self.turns.take_now(name, size):
             return
-        with self._places.holding(name) as place:
-            if not place:
+        with self._queued.holding(name) as has_room:
+            if not has_room:
                 raise Unavailable(
                     "as many requests wait for memory as may", kind="request_queue_full", queued=self.queued,
                     hint="send it again in a moment, or to another node",

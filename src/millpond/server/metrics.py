@@ -304,12 +304,12 @@ class _State(Collector):
             current = [(definition, snapshot.manifest) for definition, snapshot in current_snapshots(tx)]
         frozen: dict[tuple[str, str], int] = {}
         for definition, manifest in current:
-            place = definition.incarnation, manifest
-            created_ms = self._frozen_ms.get(place)
+            key = definition.incarnation, manifest
+            created_ms = self._frozen_ms.get(key)
             with suppress(MillpondError):  # `verify` tells of it
                 if created_ms is None:
                     created_ms = load_manifest(pond.open_maps.map(definition).objects, manifest).created_ms
-                frozen[place] = created_ms
+                frozen[key] = created_ms
         self._frozen_ms = frozen
         return {
             definition.name: max(0.0, (now - frozen[definition.incarnation, manifest]) / 1000)

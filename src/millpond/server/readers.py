@@ -109,8 +109,8 @@ class Board:
         """The bytes of the buckets of tokens, locked against other processes."""
         fcntl.lockf(self.file, fcntl.LOCK_EX)
         try:
-            with memoryview(self._page)[mmap.PAGESIZE :] as held:
-                yield held
+            with memoryview(self._page)[mmap.PAGESIZE :] as view:
+                yield view
         finally:
             fcntl.lockf(self.file, fcntl.LOCK_UN)
 

@@ -35,16 +35,16 @@ def opened_repository(node: Node, caller: Caller, name: str, *, wait: bool = Tru
     """
     repositories = node.pond.repositories
     try:
-        opened = repositories.get(name) if wait else repositories.get_at_once(name)
+        repository = repositories.get(name) if wait else repositories.get_at_once(name)
     except NotFound:
         if name != POND:
             raise
         if not wait:
             raise WouldBlock("it may be made", hint="read where waiting is allowed") from None
         make_own(node)
-        opened = repositories.get(name)
+        repository = repositories.get(name)
     if name != POND or caller.of_pair:
-        return opened
+        return repository
     from millpond.refs.refs import guarded
 
-    return guarded(opened, caller.need)
+    return guarded(repository, caller.need)

@@ -300,14 +300,14 @@ def _listen(settings: Settings) -> list[socket.socket]:
         raise Invalid(
             "no machine has this address", kind="host_unknown", host=settings.server.host, reason=error.strerror
         ) from error
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     count = max(1, settings.server.readers)
     try:
         for number in range(count):
-            made.append(_bound(family, address, of=count, first=number == 0))
-            address = made[0].getsockname()  # the port, where any will do
+            sockets.append(_bound(family, address, of=count, first=number == 0))
+            address = sockets[0].getsockname()  # the port, where any will do
     except OSError as error:
-        for bound in made:
+        for bound in sockets:
             bound.close()
         if error.errno == errno.EADDRINUSE:
             raise Unavailable(
@@ -318,25 +318,25 @@ def _listen(settings: Settings) -> list[socket.socket]:
             "the node cannot listen there", kind="host_refused", host=settings.server.host, port=settings.server.port,
             reason=error.strerror, hint="choose another --host or --port",
         ) from error  # fmt: skip
-    return made
+    return sockets
 
 
 def _bound(family: int, address: Any, *, of: int, first: bool) -> socket.socket:
     """A socket that listens, one of so many."""
-    made = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # The first shares its port only once it has it: so it fails where another node listens, which shares too.
         if not first:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind(address)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(address)
         if of > 1:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.listen(BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.listen(BACKLOG)
     except BaseException:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def _check_listed(settings: Settings) -> None:

@@ -50,9 +50,9 @@ class Shares:
 
     def allows(self, name: str | None, units: int = 1, *, own: int = 0, total: int | None = None) -> bool:
         """True when so many more units are within the share of a name."""
-        held = self._held[name]
-        left = (self.total if total is None else total) - self.taken + held
-        return name is None or held == own or held + units <= left * SHARE
+        share = self._held[name]
+        room = (self.total if total is None else total) - self.taken + share
+        return name is None or share == own or share + units <= room * SHARE
 
     def give(self, name: str | None, units: int = 1) -> None:
         """Give units back."""
@@ -92,22 +92,22 @@ class Turns:
         if self.take_now(name, units):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        place = (units, turn)
-        self._queues.setdefault(name, deque()).append(place)
+        waiter = (units, turn)
+        self._queues.setdefault(name, deque()).append(waiter)
         self.serve()
         try:
             await turn
         except BaseException:
-            self._leave(name, place)
+            self._leave(name, waiter)
             raise
 
-    def _leave(self, name: str | None, place: tuple[int, asyncio.Future[None]]) -> None:
+    def _leave(self, name: str | None, waiter: tuple[int, asyncio.Future[None]]) -> None:
         """Give up a place, or the units that were given in the same moment."""
-        units, turn = place
+        units, turn = waiter
         if turn.done() and not turn.cancelled():
             self.give(name, units)
-        elif place in self._queues.get(name, ()):
-            self._queues[name].remove(place)
+        elif waiter in self._queues.get(name, ()):
+            self._queues[name].remove(waiter)
             if not self._queues[name]:
                 del self._queues[name]
             self.serve()
@@ -124,17 +124,17 @@ class Turns:
 
     def _serve_one(self) -> bool:
         for name in tuple(self._queues):
-            places = self._queues[name]
-            units, turn = places[0]
+            waiters = self._queues[name]
+            units, turn = waiters[0]
             if not self.shares.allows(name, units, total=self.total):
                 continue
             if not turn.cancelled():
                 if not self.shares.take(name, units, total=self.total):
                     return False
                 turn.set_result(None)
-            places.popleft()
+            waiters.popleft()
             del self._queues[name]
-            if places:
-                self._queues[name] = places  # behind the others
+            if waiters:
+                self._queues[name] = waiters  # behind the others
             return True
         return False

@@ -22,7 +22,7 @@ from itertools import islice
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore
 from millpond.kernel.page import all_behind
-from millpond.nodes.tokens import Caller, split_place
+from millpond.nodes.tokens import Caller, split_pattern
 
 __all__ = ("may_see_queue", "may_stream", "need_queue", "need_stream", "readable_streams")
 
@@ -56,7 +56,7 @@ def readable_streams(
     store: StreamStore, caller: Caller, queue: str | None, after: StreamName | None, limit: int
 ) -> tuple[list[StreamName], StreamName | None]:
     """A page of the streams that a caller may read, of one queue or of all, and the one after which the next begins."""
-    streams = all_behind(lambda place: store.streams(queue, place, limit=max(limit + 1, _READ_MIN)), after)
+    streams = all_behind(lambda last: store.streams(queue, last, limit=max(limit + 1, _READ_MIN)), after)
     page = list(islice((stream for stream in streams if may_stream(caller, "read", stream)), limit + 1))
     return page[:limit], page[limit - 1] if len(page) > limit else None
 
@@ -76,4 +76,4 @@ def need_queue(caller: Caller, right: str, queue: str) -> None:
 
 
 def _patterns(caller: Caller, right: str) -> Iterator[tuple[str, str]]:
-    return map(split_place, caller.patterns(right, "stream"))
+    return map(split_pattern, caller.patterns(right, "stream"))

@@ -176,9 +176,9 @@ class Attempt:
         if not self._rejects:
             return None
         file = self.folder / "rejects.arrow"
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, REJECTED) as written:
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, REJECTED) as writer:
             for batch in self._rejects:
-                written.write_batch(batch)
+                writer.write_batch(batch)
         return file
 
     def _check_running(self) -> None:

@@ -93,5 +93,5 @@ def _of_python(lines: list[str]) -> str:
     begin = lines.index("Traceback (most recent call last):")
     own = [line for line in lines[begin:] if not line.startswith(("at ", "Caused by", "Driver stacktrace"))]
     last = next((line for line in reversed(own) if re.match(r"[\w.]+(Error|Exception|Warning|Exit)\b", line)), own[-1])
-    places = re.findall(r'File "([^"]+)", line (\d+)', "\n".join(own[: own.index(last)]))
-    return f"{last} ({places[-1][0]}, line {places[-1][1]})" if places else last
+    frames = re.findall(r'File "([^"]+)", line (\d+)', "\n".join(own[: own.index(last)]))
+    return f"{last} ({frames[-1][0]}, line {frames[-1][1]})" if frames else last

@@ -66,15 +66,15 @@ def push_filters(
     pushed: Pushed, definition: MapDefinition, schema: pa.Schema, filters: Iterable[Filter]
 ) -> tuple[Pushed, list[Filter]]:
     """The remainder when all these filters hold too; and the filters that Spark has to apply itself."""
-    left: list[Filter] = []
+    rest: list[Filter] = []
     for filter_ in filters:
         condition = _condition(schema, filter_)
         if condition is None:
-            left.append(filter_)
+            rest.append(filter_)
         else:
             where = condition if pushed.where is None else pushed.where & condition
             pushed = Pushed(_subset(definition, pushed.span, filter_), where)
-    return pushed, left
+    return pushed, rest
 
 
 # -- conditions ---------------------------------------------------------------------------------------

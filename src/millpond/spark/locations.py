@@ -217,16 +217,16 @@ class SparkFolder:
         """Freeze the map: its snapshot stays while somebody leases it."""
         from millpond.spark.planned_snapshot import snapshots_of
 
-        opened, now = self.map(pond, name), SystemClock().now_ms()
+        pond_map, now = self.map(pond, name), SystemClock().now_ms()
         if age_ms:
             # A shard has one state, and history may be kept for less: then the newest is taken.
             known_at = clear_instant(now - (now - since_ms) % age_ms)
-            with suppress(Invalid, NotFound), opened.rows.past.leased(known_at) as leased:
-                return snapshots_of(self, opened), leased.manifest
-        with opened.snapshots.current() or nullcontext() as current:
+            with suppress(Invalid, NotFound), pond_map.rows.past.leased(known_at) as leased:
+                return snapshots_of(self, pond_map), leased.manifest
+        with pond_map.snapshots.current() or nullcontext() as current:
             young = current is not None and current.manifest.created_ms > now - age_ms
-            manifest = current.manifest if current is not None and young else opened.freeze()
-        return snapshots_of(self, opened), manifest
+            manifest = current.manifest if current is not None and young else pond_map.freeze()
+        return snapshots_of(self, pond_map), manifest
 
     @contextmanager
     def part(self, change: Change) -> Iterator[Path]:

@@ -136,15 +136,15 @@ def past_of(pond: OpenPond, location: Location, name: str, shelf: PlannedSnapsho
 
     Raises: `Invalid`, kind `known_at_unsupported`, for a sharded map.
     """
-    opened: Any = location.map(pond, name)
-    if opened.definition.store is not Store.LAYERS:
-        raise one_state(opened.definition)
+    pond_map: Any = location.map(pond, name)
+    if pond_map.definition.store is not Store.LAYERS:
+        raise one_state(pond_map.definition)
     if isinstance(shelf, NodesSnapshots):
-        return NodesPast(shelf.location, opened.definition, SystemClock().now_ms())
+        return NodesPast(shelf.location, pond_map.definition, SystemClock().now_ms())
     assert isinstance(shelf, FolderSnapshots), "snapshots are in a folder or on nodes"
     past = _past(location, pond, name)
     end = past.mark()
-    return FolderPast(location, shelf, opened.definition, end, past.history(end))
+    return FolderPast(location, shelf, pond_map.definition, end, past.history(end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,14 @@ def rows_known_at(
 
     Raises: `Invalid`, kinds `known_at_unsupported`, `history_ended` and `nothing_known`, and for what is no time.
     """
-    opened: Any = location.map(pond, name)
+    pond_map: Any = location.map(pond, name)
     moment = parse_instant(known_at)
-    if opened.definition.store is not Store.LAYERS:
-        raise one_state(opened.definition)
+    if pond_map.definition.store is not Store.LAYERS:
+        raise one_state(pond_map.definition)
     if isinstance(location, SparkNodes):
-        return NodesRows(location, opened.definition, min(moment, SystemClock().now_ms()))
-    with opened.rows.past.leased(clear_instant(moment)) as leased:
-        return snapshots_of(location, opened), known_as(leased.manifest, opened.definition)
+        return NodesRows(location, pond_map.definition, min(moment, SystemClock().now_ms()))
+    with pond_map.rows.past.leased(clear_instant(moment)) as leased:
+        return snapshots_of(location, pond_map), known_as(leased.manifest, pond_map.definition)
 
 
 def _past(location: Location, pond: OpenPond, name: str) -> Past:

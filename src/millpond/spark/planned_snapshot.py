@@ -103,10 +103,10 @@ def _retained(shelf: FolderSnapshots, id_: str) -> SnapshotLease:
     return SnapshotLease(shelf.objects, id_)
 
 
-def snapshots_of(location: Location, opened: Map) -> FolderSnapshots:
+def snapshots_of(location: Location, pond_map: Map) -> FolderSnapshots:
     """The snapshots of a map that is open in a folder or a bucket."""
-    where = f"{location.where} {opened.objects.where}"
-    return FolderSnapshots(where, opened.loading.memory_max, opened.objects)
+    where = f"{location.where} {pond_map.objects.where}"
+    return FolderSnapshots(where, pond_map.loading.memory_max, pond_map.objects)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,8 @@ class MapSource(DataSource):
         shelf, manifest = planned
         _check_schema(manifest.definition, schema)
         pushed = push_condition(manifest.definition, self.options.get("where"))
-        made = PushingReader if switch(self.options, "pushdown", default=False) else MapReader
-        return made(shelf, manifest, schema.names, pushed, number(self.options, "partitions"))
+        reader_type = PushingReader if switch(self.options, "pushdown", default=False) else MapReader
+        return reader_type(shelf, manifest, schema.names, pushed, number(self.options, "partitions"))
 
     def streamReader(self, schema: StructType) -> ChangesReader | BranchChangesReader:  # noqa: N802 - Spark's name
         """A reader of the changes of the map, on `main` or on a branch, of the columns of `schema`.
@@ -259,5 +259,5 @@ class PushingReader(MapReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the filters that a snapshot can skip by; answer the others."""
         definition = self.manifest.definition
-        self.pushed, left = push_filters(self.pushed, definition, presented_schema(definition), filters)
-        return left
+        self.pushed, rest = push_filters(self.pushed, definition, presented_schema(definition), filters)
+        return rest

@@ -216,9 +216,9 @@ def entered_here(
     """
     if branch:
         return _entered_on_branch(pond, parts, entered, load_id, branch)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         files = [part for part in parts if isinstance(part, RowFile)]
-        layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
+        layers = layers_of_files(pond.loading.layers_of, files, stack, entered.writes, entered.salt)
         result = commit_load(
             pond.loading, [*parts_of(parts), *layers], source=entered.source, rejected=entered.rejected,
             stream=entered.stream, load_id=load_id, writes=partial(_folded, entered.writes),
@@ -256,9 +256,9 @@ def _entered_on_branch(
     files = [part for part in parts if isinstance(part, RowFile)]
     if (earlier := load.earlier({file.map for file in files})) is not None:
         return earlier
-    with ExitStack() as held:
+    with ExitStack() as stack:
         return load.enter(layers_of_files(
-            lambda name: on_branch.map(name).rows.layers, files, held, entered.writes, entered.salt
+            lambda name: on_branch.map(name).rows.layers, files, stack, entered.writes, entered.salt
         ))  # fmt: skip
 
 
@@ -414,9 +414,9 @@ def _is_private(folder: Path) -> bool:
 
 def _sweep(parent: Path) -> None:
     """Remove what attempts of dead processes left."""
-    for left in parent.glob("[0-9]*-*"):
+    for folder in parent.glob("[0-9]*-*"):
         with suppress(PermissionError):
             try:
-                os.kill(int(left.name.partition("-")[0]), 0)
+                os.kill(int(folder.name.partition("-")[0]), 0)
             except ProcessLookupError:
-                remove_tree(left)
+                remove_tree(folder)

@@ -25,7 +25,7 @@ CHANGE, COMMIT = "_change", "_commit"
 CHANGE_COLUMNS = pa.schema([(CHANGE, pa.string()), (COMMIT, pa.string())])
 """The columns that tell of a change of a branch: `added`, `changed` or `removed`, and the id of the commit."""
 _CHANGES = pa.array(["added", "changed", "removed"])
-_PLACE = "\0place"
+_ROW = "\0place"
 
 
 def as_spark_holds(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -112,7 +112,7 @@ class ChangesView:
         rows = np.flatnonzero(there)
         definition = self._definition(side)
         shown = present(definition, side.rows.take(pa.array(positions[rows])), askable_schema(definition).names)
-        taken = shown.append_column(_PLACE, pa.array(rows)).filter(self.table.where)
+        taken = shown.append_column(_ROW, pa.array(rows)).filter(self.table.where)
         counted = np.zeros(len(positions), np.bool_)
-        counted[taken.column(_PLACE).to_numpy()] = True
+        counted[taken.column(_ROW).to_numpy()] = True
         return counted

@@ -210,18 +210,18 @@ def _exclusive_file(folder: Path, prefix: str, mode: int = 0o666) -> BinaryIO:
 
 def sweep_unfinished(folder: Path, pattern: str = "*") -> int:
     """Remove the unfinished files of writers that died; how many."""
-    return sum(_remove_abandoned(left) for left in folder.glob(pattern))
+    return sum(_remove_abandoned(path) for path in folder.glob(pattern))
 
 
-def _remove_abandoned(left: Path) -> bool:
+def _remove_abandoned(path: Path) -> bool:
     """Remove a file unless its writer lives, or has just given it its name; whether it was removed."""
     try:
-        with left.open("rb") as file:
+        with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between the opening and the lock the name may have passed to another writer's file.
-            if not os.path.samestat(os.fstat(file.fileno()), left.stat()):
+            if not os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 return False
-            left.unlink()
+            path.unlink()
     except (BlockingIOError, FileNotFoundError):
         return False
     return True

@@ -116,8 +116,8 @@ def _changed(block: Block, changed: dict[bytes, bytes | None]) -> Block:
     """The rows of a block after changes."""
     if len(changed) > _FEW:
         there = dict(zip(*block, strict=True)) | changed
-        left = [(key, value) for key in sorted(there) if (value := there[key]) is not None]
-        return Block([key for key, _ in left], [value for _, value in left])
+        pairs = [(key, value) for key in sorted(there) if (value := there[key]) is not None]
+        return Block([key for key, _ in pairs], [value for _, value in pairs])
     keys, values = block.keys.copy(), block.values.copy()
     for key, value in changed.items():
         at = bisect_left(keys, key)

@@ -56,8 +56,8 @@ def scanned(
     """The rows of batches that satisfy a condition, a batch for each: one without rows lets a query end in time."""
     names = schema.names if columns is None else list(columns)
     shown = pa.schema([schema.field(name) for name in names])
-    left = ((batch if where is None else matching(batch, where)).select(names) for batch in batches)
-    return pa.RecordBatchReader.from_batches(shown, left)
+    batches_left = ((batch if where is None else matching(batch, where)).select(names) for batch in batches)
+    return pa.RecordBatchReader.from_batches(shown, batches_left)
 
 
 class RowTable:

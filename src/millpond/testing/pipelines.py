@@ -108,13 +108,13 @@ class PipelineRuns(WorkflowRuns):
         return super().send(request)
 
     def _task(self) -> Any:
-        place = str(self._pond.folder)
-        own = {"MILLPOND_POND": place, "MILLPOND_PIPELINE_FILES": f"{place}-files"}
+        location = str(self._pond.folder)
+        own = {"MILLPOND_POND": location, "MILLPOND_PIPELINE_FILES": f"{location}-files"}
 
         async def step(
             planned: dict[str, Any], values: dict[str, Any], program: dict[str, Any], context: WorkerContext
         ) -> dict[str, Any]:
-            with patch.dict(os.environ, own), held(place, self._pond):
+            with patch.dict(os.environ, own), held(location, self._pond):
                 return await tasks.step(planned, values, program, context)
 
         return step

@@ -31,7 +31,7 @@ def temporary_pond(*, clock: Clock | None = None) -> Iterator[Pond]:
     with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
         pond = Pond(
             Path(folder) / "pond", create=True, clock=clock or ManualClock(now=BEGINNING_MS),
-            open_space=lambda place: FaultySpace(LmdbSpace(place)),
+            open_space=lambda path: FaultySpace(LmdbSpace(path)),
         )  # fmt: skip
         with pond:
             yield pond

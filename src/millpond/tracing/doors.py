@@ -115,9 +115,9 @@ def begin_tracing(target: str) -> None:
         return
     from millpond.tracing.provider import spans_for
 
-    made = spans_for(target, traceparent_in(os.environ.get(TRACEPARENT.upper())))
-    if made is not None:
-        _SPANS.append(made)
+    spans = spans_for(target, traceparent_in(os.environ.get(TRACEPARENT.upper())))
+    if spans is not None:
+        _SPANS.append(spans)
 
 
 def flush_spans(seconds: float = _FLUSH_SECONDS) -> None:

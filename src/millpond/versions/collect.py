@@ -366,8 +366,8 @@ def _collect_ranges(
     if garbage.dry_run:
         _count(garbage, due)
         return
-    gone = _delete_ranges(context, state, garbage, due, check) if due else []
-    unreferenced.note(context, gone)
+    names = _delete_ranges(context, state, garbage, due, check) if due else []
+    unreferenced.note(context, names)
 
 
 def _delete_ranges(

@@ -108,11 +108,11 @@ class Uploads:
         check_path(path)
         context = self._context
         id_, now = context.clock.random_id(), context.clock.now_ms()
-        made = OpenUpload(
+        upload = OpenUpload(
             id_, self._branch, path, data_name(now, id_), now, content_type, dict(metadata or {})
         )  # fmt: skip
 
-        row = stated(_FORM, made)
+        row = stated(_FORM, upload)
 
         def create(tx: Transaction) -> None:
             context.check_writable(tx, self._branch, "write to", force=force)
@@ -121,7 +121,7 @@ class Uploads:
 
         context.space.write(create)
         step("versions.upload_created")
-        return made
+        return upload
 
     def get(self, upload_id: str) -> OpenUpload:
         """An upload that is not complete."""

@@ -301,9 +301,9 @@ class Repository(RepositoryFace):
         def change(tx: Transaction) -> RepositoryRecord:
             record = self.context.record(tx)
             if metadata is not None:
-                made = metadata(record.metadata) if callable(metadata) else metadata
-                need_type("metadata", made, Mapping)
-                record = replace(record, metadata=dict(made))
+                values = metadata(record.metadata) if callable(metadata) else metadata
+                need_type("metadata", values, Mapping)
+                record = replace(record, metadata=dict(values))
             if read_only is not None:
                 record = replace(record, read_only=read_only)
             put_repository(tx, record)

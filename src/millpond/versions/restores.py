@@ -67,16 +67,16 @@ def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
     Raises: `Invalid` for a line that is too long.
     """
-    left = b""
+    rest = b""
     for chunk in chunks:
-        *lines, left = (left + chunk).splitlines(keepends=True) or [b""]
-        if left.endswith(b"\n"):
-            lines, left = [*lines, left], b""
+        *lines, rest = (rest + chunk).splitlines(keepends=True) or [b""]
+        if rest.endswith(b"\n"):
+            lines, rest = [*lines, rest], b""
         yield from lines
-        if len(left) > LINE_BYTES_MAX:
+        if len(rest) > LINE_BYTES_MAX:
             raise _damaged(0, "a line is too long")
-    if left:
-        yield left
+    if rest:
+        yield rest
 
 
 def parse_head(line: bytes) -> RepositoryRecord:

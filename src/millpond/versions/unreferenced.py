@@ -56,8 +56,8 @@ class Unneeded:
 
     def note(self, context: RepositoryContext, gone: Iterable[str] = ()) -> None:
         """Write the times down for the next collection, but of files that are gone."""
-        left = set(gone)
-        since = {name: time for name, time in self.since.items() if name not in left}
+        names = set(gone)
+        since = {name: time for name, time in self.since.items() if name not in names}
         if since != _read(context):
             context.ranges.put(NOTE, _FORM.encode(_Note(since)))
 

@@ -86,8 +86,8 @@ class EventFiles:
     def _schema_of(self, file: InputFile) -> pa.Schema:
         match file.format:
             case Format.PARQUET:
-                with open_parquet(file) as opened:
-                    return meant_schema(opened)
+                with open_parquet(file) as parquet_file:
+                    return meant_schema(parquet_file)
             case Format.CSV:
                 return self._csv_schema(file)
             case Format.JSON_LINES:
@@ -101,10 +101,10 @@ class EventFiles:
     # -- Parquet --------------------------------------------------------------------------------------
 
     def _parquet_batches(self, file: InputFile) -> Iterator[EventBatch]:
-        with open_parquet(file) as opened:
-            done, rows = 0, max(opened.metadata.num_rows, 1)
+        with open_parquet(file) as parquet_file:
+            done, rows = 0, max(parquet_file.metadata.num_rows, 1)
             try:
-                for batch in opened.iter_batches(BATCH_ROWS):
+                for batch in parquet_file.iter_batches(BATCH_ROWS):
                     positions = np.arange(done + 1, done + 1 + batch.num_rows)
                     share = file.size * batch.num_rows // rows
                     done += batch.num_rows
@@ -234,21 +234,21 @@ def _positions(positions: Any, count: int) -> npt.NDArray[np.int64]:
 
 def _blocks(file: InputFile) -> Iterator[tuple[int, bytes]]:
     """Whole lines, several megabytes at a time, with the number of the first."""
-    number, held = 1, b""
+    number, carry = 1, b""
     for chunk in read_chunks(file, BLOCK_BYTES):
-        if number == 1 and not held and chunk.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+        if number == 1 and not carry and chunk.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
             raise Invalid(
                 "the file is one JSON array", kind="input_format", path=file.path,
                 hint="write one object a line, such as: jq -c '.[]' array.json > events.jsonl",
             )  # fmt: skip
-        held += chunk
-        cut = held.rfind(b"\n") + 1
+        carry += chunk
+        cut = carry.rfind(b"\n") + 1
         if cut:
-            yield number, held[:cut]
-            number += held.count(b"\n", 0, cut)
-            held = held[cut:]
-    if held:
-        yield number, held
+            yield number, carry[:cut]
+            number += carry.count(b"\n", 0, cut)
+            carry = carry[cut:]
+    if carry:
+        yield number, carry
 
 
 def _sound_lines(block: bytes, first: int) -> tuple[list[bytes], npt.NDArray[np.int64], pa.RecordBatch]:
@@ -336,9 +336,9 @@ class _ColumnTypes:
 
 def _converted(cells: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """A column of text as the type that was found for it."""
-    made = cells if kind == pa.string() else _cast(cells, kind)
-    assert made is not None, "every cell was seen"
-    return made
+    column = cells if kind == pa.string() else _cast(cells, kind)
+    assert column is not None, "every cell was seen"
+    return column
 
 
 def _cast(cells: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any] | None:

@@ -86,8 +86,8 @@ def step_chart(title: str, points: Sequence[tuple[int, float | None]], axis: Axi
 def _runs(points: Sequence[tuple[int, float | None]], stop: int) -> Iterator[tuple[list[int], list[float]]]:
     """The corners of the steps, a list for each run of numbers without a gap."""
     ends = [*(position for position, _ in points[1:]), stop]
-    held = [(position, value, end) for (position, value), end in zip(points, ends, strict=False)]
-    for is_number, run in groupby(held, key=lambda step: step[1] is not None and math.isfinite(step[1])):
+    spans = [(position, value, end) for (position, value), end in zip(points, ends, strict=False)]
+    for is_number, run in groupby(spans, key=lambda step: step[1] is not None and math.isfinite(step[1])):
         if is_number:
             corners = [(x, float(value)) for position, value, end in run if value is not None for x in (position, end)]
             yield [x for x, _ in corners], [y for _, y in corners]

@@ -163,8 +163,8 @@ def _panels(history: Chartable, axis: Axis, columns: int) -> Iterator[str | None
     fields = [field for field in history.rows[0] if field not in (*kind.address, "value_type")]
     if kind is Kind.RANGED_STATE:
         for field in fields:
-            held = [Bar(_text(row[field]), row["key_start"], row["key_end"] + 1) for row in history.rows]
-            yield _bars(f"{name} {field}", held, axis, columns)
+            bars = [Bar(_text(row[field]), row["key_start"], row["key_end"] + 1) for row in history.rows]
+            yield _bars(f"{name} {field}", bars, axis, columns)
         return
     for key, series in _by_key(history).items():
         for field in fields:
@@ -193,10 +193,10 @@ def _panel(title: str, points: Sequence[tuple[int, Any]], axis: Axis, columns: i
     )
 
 
-def _bars(title: str, held: Sequence[Bar], axis: Axis, columns: int) -> str | None:
-    if len({bar.label for bar in held}) > BARS_MAX:
+def _bars(title: str, bars: Sequence[Bar], axis: Axis, columns: int) -> str | None:
+    if len({bar.label for bar in bars}) > BARS_MAX:
         return None
-    return bar_chart(title, held, axis, columns)
+    return bar_chart(title, bars, axis, columns)
 
 
 def _axis(rows: Sequence[Row], kind: Kind) -> Axis:

@@ -15,7 +15,7 @@ from millpond.cli.versions.locations import (
     RepositoryName,
     opened,
     parse_pair,
-    parse_ref_path,
+    parse_path,
     parse_repository,
     repository,
 )
@@ -71,7 +71,7 @@ def create(
     pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Make a branch at a commit. It costs nothing; what is staged on the other branch stays there."""
-    where = parse_ref_path(location, path=False)
+    where = parse_path(location, path=False)
     with repository(pond, where.repository) as repo:
         ref = _ref_of(where.repository, source) or repo.record.default_branch
         head = repo.create_branch(where.ref, ref, hidden=hidden).head()
@@ -85,7 +85,7 @@ def _ref_of(name: str, source: str | None) -> str | None:
     """A ref that was given alone, or with its repository."""
     if source is None or "/" not in source:
         return source
-    location = parse_ref_path(source, path=False)
+    location = parse_path(source, path=False)
     if location.repository != name:
         raise Invalid(
             "a branch begins at a commit of its own repository", kind="place_repository", repository=name,
@@ -97,7 +97,7 @@ def _ref_of(name: str, source: str | None) -> str | None:
 @verb("branch show", "millpond branch show flights/main", "millpond branch show flights/main --json")
 def show(location: BranchLocation, pond: PondLocation = "pond") -> console.Shown:
     """Show a branch: its head, and the layers of what is staged on it."""
-    where = parse_ref_path(location, path=False)
+    where = parse_path(location, path=False)
     with repository(pond, where.repository) as repo:
         branch = repo.branch(where.ref)
         state, head = branch.staging.state(), branch.head()
@@ -122,7 +122,7 @@ def compact(location: BranchLocation, pond: PondLocation = "pond", json: Json = 
 
     The state of the branch stays as it is. It does nothing, harmlessly, when a commit does the same work meanwhile.
     """
-    where = parse_ref_path(location, path=False)
+    where = parse_path(location, path=False)
     with repository(pond, where.repository) as repo, console.working("compacting", quiet=json):
         done = repo.branch(where.ref).staging.compact()
     folded = f"folded {done.layers} {'layer' if done.layers == 1 else 'layers'} of {where} in {done.ms:,} ms"
@@ -150,16 +150,16 @@ def restore(
         raise Invalid("maps are in the repository pond", kind="place_repository", repository=name,
                       hint=f"write {POND}/{branch}")  # fmt: skip
     with opened(pond) as opened_pond:
-        made = opened_pond.refs.restore(source, branch, maps=maps or (), message=message)
+        commit = opened_pond.refs.restore(source, branch, maps=maps or (), message=message)
     return console.said(
-        commit_object(made), f"committed to {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip()
+        commit_object(commit), f"committed to {name}/{branch}: {short(commit.id)} {headline(commit.message)}".rstrip()
     )
 
 
 @verb("branch delete", "millpond branch delete flights/fix", "millpond branch delete flights/fix --json")
 def delete(location: BranchLocation, pond: PondLocation = "pond") -> console.Shown:
     """Delete a branch with what is staged on it. Its commits stay."""
-    where = parse_ref_path(location, path=False)
+    where = parse_path(location, path=False)
     with repository(pond, where.repository) as repo:
         head = repo.branch(where.ref).staging.state().commit_id
         repo.delete_branch(where.ref)

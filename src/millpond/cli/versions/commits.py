@@ -12,15 +12,7 @@ import typer
 from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.locations import (
-    BranchLocation,
-    Metadata,
-    RefPath,
-    items,
-    parse_pair,
-    parse_ref_path,
-    repository,
-)
+from millpond.cli.versions.locations import BranchLocation, Metadata, RefPath, items, parse_pair, parse_path, repository
 from millpond.cli.versions.output import commit_object, committer_or_user, headline, short
 from millpond.errors import Invalid, NotFound
 
@@ -86,9 +78,10 @@ class _Move:
             _conflicts_shown(self.hint, quiet=quiet),
             console.working(self.working, quiet=quiet),
         ):
-            made = act(repo.branch(branch))
+            commit = act(repo.branch(branch))
         return console.said(
-            commit_object(made), f"{self.done} {name}/{branch}: {short(made.id)} {headline(made.message)}".rstrip()
+            commit_object(commit),
+            f"{self.done} {name}/{branch}: {short(commit.id)} {headline(commit.message)}".rstrip(),
         )
 
 
@@ -114,7 +107,7 @@ def commit(
     json: Json = False,
 ) -> console.Shown:  # fmt: skip
     """Commit what is staged on a branch."""
-    where = parse_ref_path(location, path=False)
+    where = parse_path(location, path=False)
     options: dict[str, Any] = {"committer": committer_or_user(committer), "metadata": items(meta)}
     return _COMMIT.run(
         pond, where.repository, where.ref, quiet=json,
@@ -235,7 +228,7 @@ def reset(
     pond: PondLocation = "pond",
 ) -> console.Shown:  # fmt: skip
     """Take back what is staged: on a whole branch, below a prefix, or at one path."""
-    where = parse_ref_path(location)
+    where = parse_path(location)
     if hard is not None and where.path:
         raise Invalid("a hard reset moves the whole branch", kind="place_path", place=location,
                       hint="leave out the path")  # fmt: skip

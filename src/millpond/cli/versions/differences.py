@@ -14,7 +14,7 @@ from millpond.cli.options import Json, PondLocation
 from millpond.cli.rows import plain
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.locations import Limit, opened, parse_pair, parse_ref_path, repository
+from millpond.cli.versions.locations import Limit, opened, parse_pair, parse_path, repository
 from millpond.cli.versions.output import entry_object
 from millpond.errors import Invalid
 
@@ -98,7 +98,7 @@ def diff(
 def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[str, str, str | None, bool, str]:
     """The repository, both refs, the kind of difference, and the prefix."""
     if right is None:
-        location = parse_ref_path(_REPOSITORY_TWICE.sub(r"\1/\2\3", left), ref=False)
+        location = parse_path(_REPOSITORY_TWICE.sub(r"\1/\2\3", left), ref=False)
         dotted = _DOTS.fullmatch(location.ref)
         if location.path and prefix:
             raise Invalid(

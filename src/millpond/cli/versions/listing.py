@@ -11,7 +11,7 @@ import typer
 from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.locations import Limit, Recursive, parse_ref_path, repository
+from millpond.cli.versions.locations import Limit, Recursive, parse_path, repository
 from millpond.cli.versions.output import entry_object, when
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def listed(
     json: Json = False,
 ) -> None:  # fmt: skip
     """List objects; what lies below a folder shows as the folder."""
-    where = parse_ref_path(location, ref=False)
+    where = parse_path(location, ref=False)
     with repository(pond, where.repository) as repo:
         ref = repo.ref(where.ref or repo.record.default_branch)
         rows = _listing(ref, where.path, "" if recursive else "/")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AnyLocation", "BranchLocation", "Limit", "Metadata", "NamePrefix", "RefPath", "Recursive", "RefLocation",
-    "RepositoryName", "items", "opened", "parse_pair", "parse_ref_path", "parse_repository", "repository",
+    "RepositoryName", "items", "opened", "parse_pair", "parse_path", "parse_repository", "repository",
 )  # fmt: skip
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -64,12 +64,12 @@ class RefPath:
         return "/".join(part for part in (self.repository, self.ref, self.path) if part)
 
 
-def parse_ref_path(text: str, *, ref: bool = True, path: bool | None = True, hint: str = "") -> RefPath:
+def parse_path(text: str, *, ref: bool = True, path: bool | None = True, hint: str = "") -> RefPath:
     """The place that a text names. `ref`: a ref must be in it. `path`: None when it needs one, False when it has none.
 
     `hint` is another way out for a place without a path.
 
-    >>> parse_ref_path("lakefs://flights/main/2013/01.csv")
+    >>> parse_path("lakefs://flights/main/2013/01.csv")
     RefPath(repository='flights', ref='main', path='2013/01.csv')
 
     Raises: `Invalid`.
@@ -110,7 +110,7 @@ def parse_repository(text: str) -> str:
 
     Raises: `Invalid` when a ref or a path follows.
     """
-    location = parse_ref_path(text, ref=False)
+    location = parse_path(text, ref=False)
     if location.ref:
         raise Invalid(
             "only a repository is expected here", kind="place_ref", place=text, hint=f"write {location.repository}"
@@ -133,7 +133,7 @@ def parse_pair(first: str, second: str) -> tuple[str, str, str]:
             hint=f"such as REPO/{first} {second}; maps are in the repository pond: pond/{first} {second}",
         )  # fmt: skip
     locations = [
-        None if alone else parse_ref_path(text, path=False) for alone, text in zip(bare, (first, second), strict=True)
+        None if alone else parse_path(text, path=False) for alone, text in zip(bare, (first, second), strict=True)
     ]
     named = {location.repository for location in locations if location is not None}
     if len(named) > 1:

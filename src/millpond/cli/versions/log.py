@@ -13,7 +13,7 @@ from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.graph import Graph
-from millpond.cli.versions.locations import opened, parse_ref_path, repository
+from millpond.cli.versions.locations import opened, parse_path, repository
 from millpond.cli.versions.output import commit_object, committed, headline, short
 from millpond.errors import Invalid
 from millpond.times.instants import parse_instant
@@ -61,7 +61,7 @@ def log(
     """Show commits, the newest first. A path that ends with / stands for all that lies below it."""
     from millpond.versions.graph.history import Window
 
-    where = parse_ref_path(location, ref=False)
+    where = parse_path(location, ref=False)
     if map_name is not None:
         bounded = bool(graph or since or first_parent or where.path)
         _map_log(pond, where.ref or "main", map_name, limit, bounded=bounded, as_json=json)

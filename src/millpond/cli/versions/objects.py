@@ -12,7 +12,7 @@ from millpond.cli.options import PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions import transfers
-from millpond.cli.versions.locations import AnyLocation, Recursive, RefPath, parse_ref_path, repository
+from millpond.cli.versions.locations import AnyLocation, Recursive, RefPath, parse_path, repository
 from millpond.cli.versions.output import entry_object
 from millpond.errors import Invalid, NotFound
 
@@ -27,7 +27,7 @@ def stat(location: AnyLocation, pond: PondLocation = "pond") -> console.Shown:
     """Show what is known of one object."""
     from millpond.versions.objects.uploads import physical_address
 
-    where = parse_ref_path(location, path=None)
+    where = parse_path(location, path=None)
     with repository(pond, where.repository) as repo:
         entry = transfers.stat_of(repo.ref(where.ref), where, f"'millpond fs ls {where}' lists it")
         facts = entry_object(entry) | {"address": physical_address(repo.record.namespace, entry.address)}
@@ -56,7 +56,7 @@ def copy(
     if "://" not in source and ("/" not in source or Path(source).exists()):
         raise Invalid("cp copies within a repository", kind="place_form", source=source, target=target,
                       hint="a file: 'millpond fs put FILE REPO/BRANCH/PATH'")  # fmt: skip
-    origin, goal = parse_ref_path(source, path=True if recursive else None), parse_ref_path(target)
+    origin, goal = parse_path(source, path=True if recursive else None), parse_path(target)
     if origin.repository != goal.repository:
         raise Invalid(
             "objects are copied within one repository", kind="place_repository", source=source, target=target,
@@ -91,7 +91,7 @@ def move(
     pond: PondLocation = "pond",
 ) -> console.Shown:
     """Give an object of a branch another path, in one write. It is staged, and no bytes are copied."""
-    origin, goal = parse_ref_path(source, path=None), parse_ref_path(target)
+    origin, goal = parse_path(source, path=None), parse_path(target)
     if (origin.repository, origin.ref) != (goal.repository, goal.ref):
         raise Invalid("objects are moved on one branch", kind="place_repository", source=source, target=target,
                       hint="millpond fs cp, then millpond fs rm")  # fmt: skip
@@ -118,7 +118,7 @@ def _folder(path: str) -> str:
 @verb("fs rm", "millpond fs rm flights/main/2013/01.csv", "millpond fs rm -r flights/main/2013/")
 def remove(location: AnyLocation, recursive: Recursive = False, pond: PondLocation = "pond") -> console.Shown:
     """Delete an object from a branch, or all that lies below a folder: one entry, however many there are."""
-    where = parse_ref_path(location, path=True if recursive else None)
+    where = parse_path(location, path=True if recursive else None)
     with repository(pond, where.repository) as repo:
         branch = repo.branch(where.ref)
         if recursive:
@@ -145,7 +145,7 @@ def restore(
     pond: PondLocation = "pond",
 ) -> console.Shown:
     """Let what lies below a prefix be what it was at another ref. It is staged, and no bytes are copied."""
-    where = parse_ref_path(location)
+    where = parse_path(location)
     with repository(pond, where.repository) as repo:
         count = repo.branch(where.ref).staging.restore(where.path, ref)
     return console.said(

@@ -60,9 +60,9 @@ def create(
     if namespace is not None and "://" not in namespace:
         namespace = str(Path(namespace).absolute())  # it is opened from other folders, too
     with millpond.open(pond) as opened_pond:
-        made = opened_pond.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
+        repo = opened_pond.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
     return console.said(
-        _object(made.record), f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}"
+        _object(repo.record), f"made {name} with the branch {branch}; its bytes lie in {repo.record.namespace}"
     )
 
 

@@ -13,7 +13,7 @@ from millpond.cli.versions.locations import (
     NamePrefix,
     RepositoryName,
     parse_pair,
-    parse_ref_path,
+    parse_path,
     parse_repository,
     repository,
 )
@@ -53,7 +53,7 @@ def create(
 ) -> console.Shown:
     """Name the commit of a ref."""
     name, tag, source = parse_pair(location, ref)
-    parse_ref_path(location, path=False)
+    parse_path(location, path=False)
     with repository(pond, name) as repo:
         commit = repo.create_tag(tag, source)
     return console.said(
@@ -64,7 +64,7 @@ def create(
 @verb("tag delete", "millpond tag delete flights/v1", "millpond tag delete flights/v1 --json")
 def delete(location: TagLocation, pond: PondLocation = "pond") -> console.Shown:
     """Delete a tag. Its commit stays."""
-    where = parse_ref_path(location, path=False)
+    where = parse_path(location, path=False)
     with repository(pond, where.repository) as repo:
         commit = repo.tag(where.ref)
         repo.delete_tag(where.ref)

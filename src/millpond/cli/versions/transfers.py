@@ -22,7 +22,7 @@ import typer
 from millpond.cli.options import Json, PondLocation
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.versions.locations import AnyLocation, Metadata, RefPath, items, parse_ref_path, repository
+from millpond.cli.versions.locations import AnyLocation, Metadata, RefPath, items, parse_path, repository
 from millpond.cli.versions.output import entry_object
 from millpond.errors import Invalid, NotFound
 
@@ -78,7 +78,7 @@ def put(
     """Put a file, or a folder with all that lies below it, on a branch. It is staged: commit it when it is right."""
     from millpond.stores.objects.bringing import bring
 
-    where = parse_ref_path(target)
+    where = parse_path(target)
     plan, size = _plan(source, where, recursive=recursive)
     options: dict[str, Any] = {"metadata": items(meta), "if_absent": if_absent}
     with repository(pond, where.repository) as repo:
@@ -133,8 +133,8 @@ def _put(
     branch: BranchLike, upload: _Upload, content_type: str | None, options: dict[str, Any], advance: Advance
 ) -> Entry:
     def chunks() -> Iterator[bytes]:
-        with upload.file.open("rb") as opened:
-            while chunk := opened.read(CHUNK_BYTES):
+        with upload.file.open("rb") as stream:
+            while chunk := stream.read(CHUNK_BYTES):
                 yield chunk
                 advance(len(chunk))
 
@@ -168,7 +168,7 @@ def get(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Get an object, or all that lies below a folder, as files. A file that is there is replaced."""
-    where = parse_ref_path(source, path=True if recursive else None, hint="or add -r, for all of it")
+    where = parse_path(source, path=True if recursive else None, hint="or add -r, for all of it")
     if target is not None and str(target) == "-":
         cat(source, pond)
         return
@@ -247,9 +247,9 @@ def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None
     partial = file.with_name(f".{file.name[:100]}.{os.getpid()}.partial")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as opened:
+        with partial.open("wb") as stream:
             for chunk in ref.read(entry.path):
-                opened.write(chunk)
+                stream.write(chunk)
                 advance(len(chunk))
         partial.replace(file)
     except (NotADirectoryError, IsADirectoryError, FileExistsError) as error:
@@ -265,7 +265,7 @@ def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None
 @verb("fs cat", "millpond fs cat flights/main/2013/01.csv", "millpond fs cat flights/v1/README", json=False)
 def cat(source: AnyLocation, pond: PondLocation = "pond") -> None:
     """Write the bytes of an object to standard output."""
-    where = parse_ref_path(source, path=None)
+    where = parse_path(source, path=None)
     with repository(pond, where.repository) as repo:
         ref = repo.ref(where.ref)
         stat_of(ref, where, f"'millpond fs ls {where}' lists it")

@@ -173,10 +173,10 @@ def _on_node(
 ) -> tuple[Backfill, str]:  # fmt: skip
     from millpond.cli.workflows.deployed import parameters_of
 
-    with ExitStack() as held:
-        call = held.enter_context(connected(server, tenant))
+    with ExitStack() as stack:
+        call = stack.enter_context(connected(server, tenant))
         own = of(NodeRuns(call, name), name, parameters_of(call, name))
-        pond: Any = None if branch is None else held.enter_context(existing_pond(_url(location, branch)))
+        pond: Any = None if branch is None else stack.enter_context(existing_pond(_url(location, branch)))
         return own, _on_branch(pond, branch, own, lambda: _until_done(own), merge=merge)
 
 

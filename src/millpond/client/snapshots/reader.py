@@ -95,28 +95,28 @@ class SnapshotReader:
         """
         with self._lock:
             self._used_ms = now = self._clock.now_ms()
-            held = self._current(now)
+            current = self._current(now)
             failing = None if fresh else self._failed_lately(now)
             fresh = fresh or self._outdated
-            if held is not None and not fresh:
-                if failing is not None or self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
-                    return held.snapshot.another()
+            if current is not None and not fresh:
+                if failing is not None or self._age(current, now) < self._settings.client.min_time_to_keep_snapshots:
+                    return current.snapshot.another()
             elif failing is not None:
                 raise _again(failing)
             running = self._begin(fresh)
-            if held is not None and not fresh and self._age(held, now) < self._stale_ms:
-                return held.snapshot.another()
-        return self._awaited(running, None if fresh else held)
+            if current is not None and not fresh and self._age(current, now) < self._stale_ms:
+                return current.snapshot.another()
+        return self._awaited(running, None if fresh else current)
 
     @property
     def cached(self) -> bool:
         """True when a current snapshot is cached, so that a read needs no fetch."""
         with self._lock:
             now = self._clock.now_ms()
-            held = self._current(now)
+            current = self._current(now)
             return (
-                held is not None and not self._outdated
-                and self._age(held, now) < self._settings.client.min_time_to_keep_snapshots
+                current is not None and not self._outdated
+                and self._age(current, now) < self._settings.client.min_time_to_keep_snapshots
             )  # fmt: skip
 
     def outdate(self) -> None:
@@ -128,9 +128,9 @@ class SnapshotReader:
     def _stale_ms(self) -> int:
         return STALE_TIMES * self._settings.client.min_time_to_keep_snapshots
 
-    def _age(self, held: FetchedSnapshot, now: int) -> float:
+    def _age(self, current: FetchedSnapshot, now: int) -> float:
         """Seconds since the snapshot was confirmed; infinite when a clock was set back."""
-        return now - held.confirmed_ms if held.confirmed_ms <= now else float("inf")
+        return now - current.confirmed_ms if current.confirmed_ms <= now else float("inf")
 
     def _failed_lately(self, now: int) -> MillpondError | None:
         if self._failed is None or not 0 <= now - self._failed[0] < self._settings.client.snapshot_retry_interval:
@@ -139,14 +139,14 @@ class SnapshotReader:
 
     def _current(self, now: int) -> FetchedSnapshot | None:
         """The snapshot held; or, when that is due, a newer one fetched meanwhile by another process of this machine."""
-        held = self._held
-        if held is not None and self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
-            return held
+        current = self._held
+        if current is not None and self._age(current, now) < self._settings.client.min_time_to_keep_snapshots:
+            return current
         confirmed = self._fetch.confirmation(self.request)
-        if confirmed is None or (held is not None and confirmed.confirmed_ms <= held.confirmed_ms):
-            return held
-        if held is not None and confirmed.manifest == held.snapshot.manifest.id:
-            self._hold(FetchedSnapshot(held.snapshot, confirmed.confirmed_ms))
+        if confirmed is None or (current is not None and confirmed.confirmed_ms <= current.confirmed_ms):
+            return current
+        if current is not None and confirmed.manifest == current.snapshot.manifest.id:
+            self._hold(FetchedSnapshot(current.snapshot, confirmed.confirmed_ms))
         else:
             snapshot = self._fetch.open_known(self.request)
             if snapshot is not None:
@@ -212,9 +212,9 @@ class SnapshotReader:
         ended = self._clock.wait(fetch.done, self._clock.monotonic() + seconds)
         error = fetch.error if ended else self._too_slow(seconds)
         with self._lock:
-            held = self._held
-        if error is None and held is not None:
-            return held.snapshot.another()
+            current = self._held
+        if error is None and current is not None:
+            return current.snapshot.another()
         error = error or Closed("the reader was closed meanwhile", kind="snapshot_closed", map=self.request.map)
         if old is not None and not _final(error):
             return old.snapshot.another()

@@ -94,5 +94,5 @@ def _put_events(
     put_rows(tx, rows)
     count, size = len(sizes), sum(sizes)
     last = first + count - 1
-    opened = Day(head.last_day, first, last, count, size) if head.open is None else head.open.grown(last, count, size)
-    return replace(head, open=opened, open_stored=head.open_stored + sum(len(row) for _, row in rows), last_id=last)
+    open_day = Day(head.last_day, first, last, count, size) if head.open is None else head.open.grown(last, count, size)
+    return replace(head, open=open_day, open_stored=head.open_stored + sum(len(row) for _, row in rows), last_id=last)

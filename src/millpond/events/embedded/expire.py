@@ -52,20 +52,20 @@ def expire_together(space: Space, streams: Sequence[StreamName], day: int, now_m
 
     def change(tx: Transaction) -> tuple[int, list[StreamName]]:
         count, rows_left = 0, ROWS_PER_WRITE
-        left: list[StreamName] = []
+        rest: list[StreamName] = []
         for stream in streams:
             if rows_left <= 0:
-                left.append(stream)
+                rest.append(stream)
                 continue
             outcome = _expire_some(tx, keys_of(stream), day, latest_due_day(now_ms, forget_ms), rows_left)
             count, rows_left = count + outcome.count, outcome.rows_left
             if not outcome.done:
-                left.append(stream)
-        return count, left
+                rest.append(stream)
+        return count, rest
 
-    count, left = space.write(change)
+    count, rest = space.write(change)
     step("events.rows_dropped")
-    return count + sum(expire_days(space, stream, day, now_ms, forget_ms) for stream in left)
+    return count + sum(expire_days(space, stream, day, now_ms, forget_ms) for stream in rest)
 
 
 def delete_days(space: Space, stream: StreamName, now_ms: int, forget_ms: int) -> int:

@@ -76,8 +76,8 @@ def _sweep(
 ) -> None:  # fmt: skip
     """Remove what is due, and note the others since when nothing names them, in a term of our own."""
     row, holder = LeaseRow(COLLECTING.packed, LEASE_SECONDS, LeaseWatch(clock)), clock.random_id()
-    held = None if row.wait_free(space) is None else space.write(lambda tx: row.take(tx, holder))
-    if held is None:
+    lease = None if row.wait_free(space) is None else space.write(lambda tx: row.take(tx, holder))
+    if lease is None:
         collected.busy = True
         return
     step("events.collecting")
@@ -96,11 +96,11 @@ def _sweep(
                 del since[info.name]
             step("events.objects_removed")
     finally:
-        space.write(lambda tx: _end(tx, row, held, since))
+        space.write(lambda tx: _end(tx, row, lease, since))
 
 
-def _end(tx: Transaction, row: LeaseRow, held: Lease, since: Mapping[str, int]) -> None:
-    row.give_back(tx, held)
+def _end(tx: Transaction, row: LeaseRow, lease: Lease, since: Mapping[str, int]) -> None:
+    row.give_back(tx, lease)
     _note(tx, since)
 
 

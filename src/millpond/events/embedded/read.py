@@ -26,12 +26,12 @@ def read_page(tx: ReadTransaction, stream: StreamName, after: int, bytes_max: in
     # Rows up to here may still be there: they are dropped in several writes.
     start = max(after, head.dropped_id)
     events: list[Event] = []
-    left, more, rows = bytes_max, False, tx.scan(keys.batch_range(start + 1))
+    room, more, rows = bytes_max, False, tx.scan(keys.batch_range(start + 1))
     for _, row in rows:
         header = read_header(row)
-        events += decode(row, start, bytes_max=None if header.plain_bytes <= left else left, least=0 if events else 1)
-        left -= header.plain_bytes
-        if left <= 0:
+        events += decode(row, start, bytes_max=None if header.plain_bytes <= room else room, least=0 if events else 1)
+        room -= header.plain_bytes
+        if room <= 0:
             more = events[-1].number < header.last_id or next(rows, None) is not None
             break
     # The newest events may have been deleted: a reader that found no others is behind them.

@@ -115,8 +115,8 @@ class Head:
             raise _damaged(row)
         if is_open and not (0 < day[0] <= day[1] == last_id and 0 < day[2] <= day[1] - day[0] + 1):
             raise _damaged(row)
-        opened = Day(last_day, *day) if is_open else None
-        return Head(stream, last_id, last_day, dropped_id, opened, stored, compress, expire, forget)
+        open_day = Day(last_day, *day) if is_open else None
+        return Head(stream, last_id, last_day, dropped_id, open_day, stored, compress, expire, forget)
 
     @staticmethod
     def read(tx: ReadTransaction, keys: Keys) -> Head | None:

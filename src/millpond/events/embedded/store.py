@@ -224,12 +224,12 @@ def _erase(tx: Transaction, keys: Keys, remains: Remains, changed: Sequence[byte
         row = tx.get(key)
         if row is None:
             raise moved(keys)
-        left = [event for event in decode(row) if not is_erased(event, remains.job_id, remains.last_id)]
+        rest = [event for event in decode(row) if not is_erased(event, remains.job_id, remains.last_id)]
         tx.delete(key)
         stored -= len(row)
-        if left:
-            data = encode(left, Codec.ZSTD)
-            tx.put(keys.batches.pack(left[-1].number), data)
+        if rest:
+            data = encode(rest, Codec.ZSTD)
+            tx.put(keys.batches.pack(rest[-1].number), data)
             stored += len(data)
     step("events.rows_erased")
     keys.series.remove(tx, to_listed(remains.segment).segment)

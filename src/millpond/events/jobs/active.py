@@ -119,8 +119,8 @@ class ActiveJobs:
             Unavailable: there are too many.
             Corrupt: what is stored is damaged.
         """
-        with self._now(stream) as held:
-            yield held.jobs
+        with self._now(stream) as slot:
+            yield slot.jobs
 
     def count(self, stream: StreamName, events_max: int) -> tuple[Counter[str] | None, int]:
         """The number of jobs in each state, the last of those that ended, too; and of the events that were read.
@@ -129,11 +129,11 @@ class ActiveJobs:
 
         Raises: as `of`.
         """
-        with self._held_of(stream) as held:
-            before = held.count
-            whole = self._read_on(stream, held, events_max)
-            states = Counter(state.value for state in held.jobs.values()) + held.ended if whole else None
-            return states, max(0, held.count - before)
+        with self._held_of(stream) as slot:
+            before = slot.count
+            whole = self._read_on(stream, slot, events_max)
+            states = Counter(state.value for state in slot.jobs.values()) + slot.ended if whole else None
+            return states, max(0, slot.count - before)
 
     def change(
         self, stream: StreamName, chosen: Callable[[Mapping[str, JobState]], Iterable[str]],
@@ -147,15 +147,15 @@ class ActiveJobs:
         """
         done: list[str] = []
         at_once, fenced = CHANGED_AT_ONCE, 0
-        with self._now(stream) as held:
-            left, after = list(chosen(held.jobs)), held.after
-            while left:
-                some = left[:at_once]
+        with self._now(stream) as slot:
+            jobs, after = list(chosen(slot.jobs)), slot.after
+            while jobs:
+                some = jobs[:at_once]
                 events = [event for job_id in some for event in events_of(job_id)]
                 (outcome,) = self._append([EventBatch(stream, events, expected_id=after)])
                 if outcome.count:
                     done += some
-                    left, after, fenced = left[at_once:], outcome.last_id, 0
+                    jobs, after, fenced = jobs[at_once:], outcome.last_id, 0
                     continue
                 at_once, fenced = max(1, at_once // 2), fenced + 1
                 if fenced == FENCED_MAX:
@@ -163,72 +163,72 @@ class ActiveJobs:
                         "others append to the job set all the time", kind="job_set_busy", job_set=shown(stream.job_set),
                         hint="try it again",
                     )  # fmt: skip
-                self._read_on(stream, held)
-                active = set(chosen(held.jobs))
-                left, after = [job_id for job_id in left if job_id in active], held.after
+                self._read_on(stream, slot)
+                active = set(chosen(slot.jobs))
+                jobs, after = [job_id for job_id in jobs if job_id in active], slot.after
         return done
 
     @contextmanager
     def _now(self, stream: StreamName) -> Iterator[_Held]:
         """The jobs of a stream and its end, as of now; those who change it in this process take turns inside."""
-        with self._held_of(stream) as held:
-            self._read_on(stream, held)
-            yield held
+        with self._held_of(stream) as slot:
+            self._read_on(stream, slot)
+            yield slot
 
     @contextmanager
     def _held_of(self, stream: StreamName) -> Iterator[_Held]:
         with self._lock:
-            held = self._held.setdefault(stream, _Held())
+            slot = self._held.setdefault(stream, _Held())
             self._held.move_to_end(stream)
-            held.users += 1
+            slot.users += 1
         try:
-            with held.lock:
-                yield held
+            with slot.lock:
+                yield slot
         finally:
             with self._lock:
-                held.users -= 1
+                slot.users -= 1
                 self._let_go()
 
-    def _read_on(self, stream: StreamName, held: _Held, events_max: int | None = None) -> bool:
+    def _read_on(self, stream: StreamName, slot: _Held, events_max: int | None = None) -> bool:
         """Fold what is new; all anew when days were dropped, or events deleted, since the last time. True at the end.
 
         With `events_max` it may end before, about so many events further.
         """
         index = self._store.index(stream)
-        if index is None or index.dropped_id != held.dropped_id:
-            held.forget(0 if index is None else index.dropped_id)
-        whole = self._fold_on(stream, held, events_max)
+        if index is None or index.dropped_id != slot.dropped_id:
+            slot.forget(0 if index is None else index.dropped_id)
+        whole = self._fold_on(stream, slot, events_max)
         index = self._store.index(stream)
-        if index is not None and not held.is_of(index):
-            held.forget(index.dropped_id)
-            whole = self._fold_on(stream, held, events_max)
+        if index is not None and not slot.is_of(index):
+            slot.forget(index.dropped_id)
+            whole = self._fold_on(stream, slot, events_max)
         return whole
 
-    def _fold_on(self, stream: StreamName, held: _Held, events_max: int | None) -> bool:
+    def _fold_on(self, stream: StreamName, slot: _Held, events_max: int | None) -> bool:
         bytes_max = PAGE_BYTES if events_max is None else 1 + events_max * EVENT_BYTES
-        page, before = self._store.read(stream, held.after, bytes_max=bytes_max), held.count
+        page, before = self._store.read(stream, slot.after, bytes_max=bytes_max), slot.count
         while page.events:
-            if events_max is not None and held.count - before >= events_max:
+            if events_max is not None and slot.count - before >= events_max:
                 return False
-            held.count += len(page.events)
-            fold(held.jobs, page.events, held.ended)
-            held.after = page.after
-            if len(held.jobs) > ACTIVE_JOBS_MAX:
-                held.forget(0)
+            slot.count += len(page.events)
+            fold(slot.jobs, page.events, slot.ended)
+            slot.after = page.after
+            if len(slot.jobs) > ACTIVE_JOBS_MAX:
+                slot.forget(0)
                 raise Unavailable(
                     "the job set has too many active jobs", kind="job_set_large", job_set=stream.job_set,
                     jobs_max=ACTIVE_JOBS_MAX, hint="use several job sets",
                 )  # fmt: skip
-            page = self._store.read(stream, held.after, bytes_max=bytes_max)
-        held.after = page.after
+            page = self._store.read(stream, slot.after, bytes_max=bytes_max)
+        slot.after = page.after
         return True
 
     def _let_go(self) -> None:
         """Forget the streams that were wanted longest ago, while there is too much."""
-        total = sum(len(held.jobs) for held in self._held.values())
-        for stream, held in list(self._held.items())[:-1]:
+        total = sum(len(slot.jobs) for slot in self._held.values())
+        for stream, slot in list(self._held.items())[:-1]:
             if total <= HELD_JOBS_MAX and len(self._held) <= HELD_STREAMS_MAX:
                 return
-            if not held.users:
-                total -= len(held.jobs)
+            if not slot.users:
+                total -= len(slot.jobs)
                 del self._held[stream]

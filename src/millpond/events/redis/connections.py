@@ -33,10 +33,10 @@ _packed: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type:
 class Line:
     """A connection. Its methods raise redis-py's errors, or an `OSError` when it is lost."""
 
-    def __init__(self, opened: Connection) -> None:
-        self._opened = opened
-        opened.connect()
-        self._socket = cast("socket.socket", opened._sock)  # noqa: SLF001 - redis-py gives it to nobody
+    def __init__(self, connection: Connection) -> None:
+        self._opened = connection
+        connection.connect()
+        self._socket = cast("socket.socket", connection._sock)  # noqa: SLF001 - redis-py gives it to nobody
         self._reader = hiredis.Reader(replyError=DefaultParser.parse_error, notEnoughData=_LACKING)
         self._awaited = 0
         self._poll = select.poll()

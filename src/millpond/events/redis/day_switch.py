@@ -117,13 +117,13 @@ def _rewrite(
             ids = (*last_ids, *seen_ids[number:])
             listed = _put_rest(servers, keys, listed, days(events[0].number), ids, stored, changes)
             at, changes, pending = len(last_ids), [], 0
-        left = rest(events)
-        if len(left) < len(events):
-            new = encode(left, Codec.ZSTD) if left else b""
+        rest_events = rest(events)
+        if len(rest_events) < len(events):
+            new = encode(rest_events, Codec.ZSTD) if rest_events else b""
             changes += (at, new)
             pending, stored = pending + len(new), stored + len(new) - len(data)
-        if left:
-            last_ids.append(left[-1].number)
+        if rest_events:
+            last_ids.append(rest_events[-1].number)
         at += 1
     left_days = days(0)
     if changes:

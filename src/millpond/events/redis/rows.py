@@ -69,8 +69,8 @@ class Head:
             raise _damaged("head", row)
         if is_open and not (0 < first_id <= last_id and 0 < count <= last_id - first_id + 1):
             raise _damaged("head", row)
-        opened = Day(last_day, first_id, last_id, count, size) if is_open else None
-        return Head(last_id, last_day, dropped_id, opened, stored, compress_day, expire_day, names)
+        open_day = Day(last_day, first_id, last_id, count, size) if is_open else None
+        return Head(last_id, last_day, dropped_id, open_day, stored, compress_day, expire_day, names)
 
 
 def names_in_full(stream: StreamName) -> bytes:

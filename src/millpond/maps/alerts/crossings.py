@@ -202,10 +202,10 @@ def crossed(
 
     Raises: as `Groups.holds`.
     """
-    held = changed.take(np.flatnonzero(after.holds(condition, changed)))
-    if not len(held):
-        return held
-    new = held.take(np.flatnonzero(~before.holds(condition, held)))
+    matches = changed.take(np.flatnonzero(after.holds(condition, changed)))
+    if not len(matches):
+        return matches
+    new = matches.take(np.flatnonzero(~before.holds(condition, matches)))
     if not len(new):
         return new
     line = _line(definition, new, buckets)

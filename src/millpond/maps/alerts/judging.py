@@ -148,9 +148,9 @@ def meet(
         for judge in judges:
             rule = judge.rule
             made = crossed(definition, judge.condition, rule.buckets, old, new, addresses)
-            left = max(CROSSINGS_MAX - counts[rule.name], 0)
+            room = max(CROSSINGS_MAX - counts[rule.name], 0)
             counts[rule.name] += len(made)
-            outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:left], made.times[:left]))
+            outcome.crossings += _shown(rule, old, new, Addresses(made.keys[:room], made.times[:room]))
     outcome.omitted |= {name: count - CROSSINGS_MAX for name, count in counts.items() if count > CROSSINGS_MAX}
 
 

@@ -139,8 +139,8 @@ class MapAlerts:
         return self._try_loads(self.layers, rule, first_ms or 0)
 
     def _try_buckets(self, rule: AlertRule, since_ms: int) -> AlertTrial:
-        with self.frozen() as held:
-            trial = try_buckets(self.objects, held.manifest, rule, since_ms)
+        with self.frozen() as snapshot:
+            trial = try_buckets(self.objects, snapshot.manifest, rule, since_ms)
         return AlertTrial(
             map=self.definition.name, when=rule.when, buckets=rule.buckets, changes=trial.buckets, of="bucket",
             since="" if trial.first_ms is None else instant_text(trial.first_ms), omitted=trial.omitted,
@@ -173,9 +173,9 @@ class MapAlerts:
         return rules_of(tx, self.definition.name)
 
     def _judge(self, objects: Objects, before: Change | None, change: Change, outcome: Judged) -> None:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             after, old, loaded = (
-                held.enter_context(leased(objects, name)).manifest if name else None
+                stack.enter_context(leased(objects, name)).manifest if name else None
                 for name in (change.manifest, before and before.manifest, change.loaded)
             )
             assert after is not None, "a change has a manifest"

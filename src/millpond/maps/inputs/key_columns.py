@@ -141,14 +141,14 @@ def keys_of(definition: MapDefinition, keys: Any, on_invalid: OnInvalid = "error
     return encoded.values
 
 
-def _no_key(definition: MapDefinition, problem: str, shown: str, **place: object) -> Invalid:
+def _no_key(definition: MapDefinition, problem: str, shown: str, **about: object) -> Invalid:
     if definition.tagged:
         return Invalid(
-            f"the key {problem}", kind="key_tags", map=definition.name, **place, key=shown[:_SHOWN_MAX], hint=TAGS_HINT
+            f"the key {problem}", kind="key_tags", map=definition.name, **about, key=shown[:_SHOWN_MAX], hint=TAGS_HINT
         )  # fmt: skip
     hint = "floats are keys where they are whole" if definition.kind.keyed else "keys of a ranged map are whole numbers"
     return Invalid(
-        f"the key {problem}", kind="key_number", map=definition.name, **place, key=shown, hint=f"{hint}, such as 42"
+        f"the key {problem}", kind="key_number", map=definition.name, **about, key=shown, hint=f"{hint}, such as 42"
     )
 
 

@@ -89,12 +89,12 @@ def normalise(
     columns_of = find_columns(batch.schema.names, definition, columns)
     extra = "refuse" if columns is None else columns.extra
     work = _Work(batch, definition, columns_of, times or TimeForm(), extra)
-    made = work.addresses()
+    arrays = work.addresses()
     if definition.aggregation is not None:
-        made["value"] = _measured(definition, columns_of, batch, made["time"], work.scalar, work.faults)
+        arrays["value"] = _measured(definition, columns_of, batch, arrays["time"], work.scalar, work.faults)
     elif definition.kind.valued:
-        made["value"] = work.value()
-    return work.finish(made)
+        arrays["value"] = work.value()
+    return work.finish(arrays)
 
 
 def _of_raw_rows(
@@ -107,11 +107,11 @@ def _of_raw_rows(
     from millpond.maps.inputs.raw_rows import events_of  # other maps do without DuckDB
 
     events = events_of(batch, definition, columns)
-    made = normalise(events.batch, replace(definition, query=None), None, times)
-    reasons = dict(zip(events.rows[made.rejected.column("row").to_numpy()].tolist(),
-                       made.rejected.column("reason").to_pylist(), strict=True))  # fmt: skip
+    arrays = normalise(events.batch, replace(definition, query=None), None, times)
+    reasons = dict(zip(events.rows[arrays.rejected.column("row").to_numpy()].tolist(),
+                       arrays.rejected.column("reason").to_pylist(), strict=True))  # fmt: skip
     events.faults.reasons.update(reasons)
-    rows = made.rows.replace_schema_metadata({RAW_DIGEST: str(events.digest)})
+    rows = arrays.rows.replace_schema_metadata({RAW_DIGEST: str(events.digest)})
     return Normalised(rows, rejected_rows(batch, events.faults))
 
 
@@ -132,22 +132,22 @@ class _Work:
     def addresses(self) -> dict[str, pa.Array[Any]]:
         """The columns of `Kind.address`, in any order."""
         kind, columns = self.definition.kind, self.columns
-        made: dict[str, pa.Array[Any]] = {}
+        arrays: dict[str, pa.Array[Any]] = {}
         if self.definition.tagged:
-            made["key"] = self._tags()
+            arrays["key"] = self._tags()
         elif kind.keyed:
-            made["key"] = self.required(columns.key, to_keys)
+            arrays["key"] = self.required(columns.key, to_keys)
         elif columns.key is not None:
-            made["key_start"] = made["key_end"] = self.required(columns.key, to_numbers)
+            arrays["key_start"] = arrays["key_end"] = self.required(columns.key, to_numbers)
         else:
-            made |= self.span(("key_start", columns.key_start), ("key_end", columns.key_end))
+            arrays |= self.span(("key_start", columns.key_start), ("key_end", columns.key_end))
         if kind.temporal:
-            made["effective_time"] = self.required(columns.time, self.instants)
+            arrays["effective_time"] = self.required(columns.time, self.instants)
         if kind is Kind.AGGREGATE:
-            made["time"] = self.required(columns.time, self.instants)
+            arrays["time"] = self.required(columns.time, self.instants)
         if not kind.valued:
-            made |= self.session()
-        return made
+            arrays |= self.session()
+        return arrays
 
     def _tags(self) -> pa.Array[Any]:
         """The sets of tags: of one column, of two that must say the same, or of a column for each tag."""
@@ -167,9 +167,9 @@ class _Work:
 
     def span(self, start: tuple[str, str | None], end: tuple[str, str | None]) -> dict[str, pa.Array[Any]]:
         """Two whole numbers, the first not after the second."""
-        made = {start[0]: self.required(start[1], to_numbers), end[0]: self.required(end[1], to_numbers)}
-        self.check_order("range", made[start[0]], made[end[0]], int)
-        return made
+        arrays = {start[0]: self.required(start[1], to_numbers), end[0]: self.required(end[1], to_numbers)}
+        self.check_order("range", arrays[start[0]], arrays[end[0]], int)
+        return arrays
 
     def check_order(
         self, what: str, starts: pa.Array[Any], ends: pa.Array[Any], shown: Callable[[int], object]
@@ -236,8 +236,8 @@ class _Work:
         if columns.value is not None:
             return self.struct(self.batch.column(columns.value), columns.value)
         types = dict(value.fields)
-        made = [self.scalar(column, self.batch.column(column), types[field]) for field, column in columns.fields]
-        return pa.StructArray.from_arrays(made, fields=list(value_arrow(value)))
+        arrays = [self.scalar(column, self.batch.column(column), types[field]) for field, column in columns.fields]
+        return pa.StructArray.from_arrays(arrays, fields=list(value_arrow(value)))
 
     def scalar(self, name: str, column: pa.Array[Any], scalar: ScalarType) -> pa.Array[Any]:
         if scalar is ScalarType.TIMESTAMP:
@@ -259,9 +259,9 @@ class _Work:
         names = [field.name for field in column.type]
         children = dict(zip(names, column.flatten(), strict=True))
         sources, types = struct_fields(names, self.definition, name, self.extra), dict(value.fields)
-        made = [self.scalar(f"{name}.{inner}", children[inner], types[field]) for field, inner in sources]
+        arrays = [self.scalar(f"{name}.{inner}", children[inner], types[field]) for field, inner in sources]
         absent = pa.array(~present(column)) if column.null_count else None
-        return pa.StructArray.from_arrays(made, fields=list(arrow), mask=absent)
+        return pa.StructArray.from_arrays(arrays, fields=list(arrow), mask=absent)
 
     def undeclared(self) -> pa.Array[Any]:
         """A value of any scalar type, as bytes that tell their own."""
@@ -297,22 +297,22 @@ def _measured(
         lambda row: f"time {instant_text(times[row].as_py())} is in a bucket that begins before the year 1",
     )
     sources = dict(columns.fields)
-    made: list[pa.Array[Any]] = []
+    arrays: list[pa.Array[Any]] = []
     for (name, scalar), rule in zip(value.fields, aggregation.rules, strict=True):
         if rule is Rule.INSTANT:
-            dated = pc.if_else(made[-1].is_valid(), times, None)
-            made.append(pc.multiply(dated, 1000).cast(MOMENT))
+            dated = pc.if_else(arrays[-1].is_valid(), times, None)
+            arrays.append(pc.multiply(dated, 1000).cast(MOMENT))
             continue
         source = sources.get(measure_name(name, rule))
         if source is None:
-            made.append(pa.array(np.ones(batch.num_rows, np.int64)))
+            arrays.append(pa.array(np.ones(batch.num_rows, np.int64)))
             continue
         column = batch.column(source)
         values = _checked(source, column, read(source, column, _EVENTS.get(rule, scalar)), rule, faults)
         if rule.sketched:
             values = event_sketches(rule, values)
-        made.append(values.fill_null(1) if rule is Rule.COUNT else values)
-    return pa.StructArray.from_arrays(made, fields=list(value_arrow(value)))
+        arrays.append(values.fill_null(1) if rule is Rule.COUNT else values)
+    return pa.StructArray.from_arrays(arrays, fields=list(value_arrow(value)))
 
 
 def _checked(name: str, column: pa.Array[Any], values: pa.Array[Any], rule: Rule, faults: Faults) -> pa.Array[Any]:

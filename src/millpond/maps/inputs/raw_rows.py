@@ -62,10 +62,10 @@ def events_of(batch: pa.RecordBatch, definition: MapDefinition, columns: ColumnM
         tables = evaluating.rows(0, len(raw)) or evaluating.rows(0, 0)
     table = pa.concat_tables(tables)
     events = table.drop_columns([ROW]).combine_chunks()
-    made = events.to_batches() or [pa.RecordBatch.from_pylist([], events.schema)]
+    batches = events.to_batches() or [pa.RecordBatch.from_pylist([], events.schema)]
     rows = table.column(ROW).to_numpy()
     whole_rows = batch.select(sorted(columns_in.beside)).take(pa.array(rows))
-    return Events(made[0], rows, faults, digest_of_rows(whole_rows.columns, len(rows)))
+    return Events(batches[0], rows, faults, digest_of_rows(whole_rows.columns, len(rows)))
 
 
 @dataclass(frozen=True, slots=True)

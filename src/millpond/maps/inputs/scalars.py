@@ -201,19 +201,19 @@ def _long_of_text(array: pa.Array[Any]) -> Converted:
     text = pc.utf8_trim_whitespace(array.cast(pa.large_string()).fill_null(""))
     digits = pc.utf8_ltrim(text, characters="+-")
     digits = pc.utf8_ltrim(digits, characters="0")
-    written = mask_of(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"))
+    mask = mask_of(pc.match_substring_regex(text, r"^[+-]?[0-9]+$"))
     digits = pc.if_else(pc.equal(digits, ""), "0", digits)
     short = mask_of(pc.less_equal(pc.binary_length(digits), 19))
-    magnitude = pc.if_else(pa.array(written & short), digits, "0").cast(pa.uint64()).to_numpy()
+    magnitude = pc.if_else(pa.array(mask & short), digits, "0").cast(pa.uint64()).to_numpy()
     negative = mask_of(pc.starts_with(text, "-"))
     fits = short & (magnitude <= np.where(negative, np.uint64(2**63), np.uint64(2**63 - 1)))
     values = np.where(negative, np.uint64(0) - magnitude, magnitude).view(np.int64)
     there = present(array)
     faults = (
-        (there & ~written, "is not a whole number"),
-        (there & written & ~fits, TOO_LARGE),
+        (there & ~mask, "is not a whole number"),
+        (there & mask & ~fits, TOO_LARGE),
     )
-    good = there & written & fits
+    good = there & mask & fits
     return Converted(pa.array(values, mask=~good), faults if (there & ~good).any() else ())
 
 
@@ -267,12 +267,12 @@ def _survived(wide: npt.NDArray[Any], back: npt.NDArray[np.float64]) -> Mask:
 
 def _double_of_text(array: pa.Array[Any]) -> Converted:
     text = pc.utf8_trim_whitespace(array.cast(pa.large_string()).fill_null(""))
-    written = mask_of(pc.match_substring_regex(text, _FLOAT_TEXT))
-    values = pc.if_else(pa.array(written), text, "0").cast(pa.float64())
+    mask = mask_of(pc.match_substring_regex(text, _FLOAT_TEXT))
+    values = pc.if_else(pa.array(mask), text, "0").cast(pa.float64())
     endless = np.isinf(values.to_numpy()) & ~mask_of(pc.match_substring_regex(text, _INFINITE_TEXT))
     there = present(array)
-    faults = ((there & ~written, "is not a number"), (there & endless, "is too large for a double"))
-    bad = ~there | ~written | endless
+    faults = ((there & ~mask, "is not a number"), (there & endless, "is too large for a double"))
+    bad = ~there | ~mask | endless
     return Converted(masked(values, bad), faults if (there & bad).any() else ())
 
 

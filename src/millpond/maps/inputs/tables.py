@@ -71,16 +71,16 @@ def joined_batches(
     batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: float = inf
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in batches as large as they may be; one that is larger comes as it is."""
-    held: list[pa.RecordBatch] = []
+    group: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        if held and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
-            yield _joined(held)
-            held, rows, size = [], 0, 0
-        held.append(batch)
+        if group and (rows + batch.num_rows > rows_max or size + batch.nbytes > bytes_max):
+            yield _joined(group)
+            group, rows, size = [], 0, 0
+        group.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-    if held:
-        yield _joined(held)
+    if group:
+        yield _joined(group)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

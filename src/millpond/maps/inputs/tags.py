@@ -121,10 +121,10 @@ def _of_struct(array: pa.Array[Any]) -> Converted:
         return Converted(pa.nulls(len(array), pa.binary()), ((present(array), _NONE),))
     read = [to_keys(column) for column in array.flatten()]
     faults = []
-    for place, column in enumerate(read):
+    for index, column in enumerate(read):
         for mask, problem in column.faults:
             spread = np.zeros(len(rows), np.bool_)
-            spread[place * len(array) : (place + 1) * len(array)] = mask
+            spread[index * len(array) : (index + 1) * len(array)] = mask
             faults.append((spread, problem))
     values = Converted(pa.concat_arrays([column.values for column in read]), tuple(faults))
     return _Tags(array, rows).made(pa.concat_arrays(names), values)
@@ -139,10 +139,10 @@ def _of_texts(array: pa.Array[Any]) -> Converted:
     pairs, rows = parts.flatten(), np.repeat(np.arange(len(texts)), np.diff(parts.offsets.to_numpy()))
     whole = mask_of(pc.equal(pc.count_substring(pairs, "="), 1))
     sides = pc.split_pattern(pairs.filter(pa.array(whole)), "=").flatten()
-    places = np.arange(0, len(sides), 2)
+    positions = np.arange(0, len(sides), 2)
     tags = _Tags(texts, rows[whole])
     tags.fault(rows[~whole], _NO_PAIR)
-    made = tags.read(sides.take(pa.array(places)), sides.take(pa.array(places + 1)))
+    made = tags.read(sides.take(pa.array(positions)), sides.take(pa.array(positions + 1)))
     codes = coded.indices.fill_null(0).to_numpy() if len(texts) else np.zeros(len(array), np.int64)
     there = present(checked.values)
     spread = tuple((mask[codes] & there, problem) for mask, problem in made.faults)

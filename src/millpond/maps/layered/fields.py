@@ -44,9 +44,9 @@ def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> Map
     """
     change = FieldChanges.of(changes, encoded_default)
 
-    def changed(before: MapDefinition, taken: Collection[int]) -> MapDefinition:
+    def changed(before: MapDefinition, ids: Collection[int]) -> MapDefinition:
         need_layers(before, "fields")
-        return changed_fields(before, change, taken)
+        return changed_fields(before, change, ids)
 
     return _alter(loading, name, changed)
 

@@ -228,13 +228,13 @@ class Layers:
 @contextmanager
 def rewriting_maps(maps: Sequence[Layers]) -> Iterator[None]:
     """As `writing` that rewrites, for several maps of a pond."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         for layers in maps:
-            held.enter_context(layers.writing())
+            stack.enter_context(layers.writing())
         if maps and not maps[0].objects.collected:
             from millpond.maps.layered.secured import rewriting
 
-            held.enter_context(rewriting(maps))
+            stack.enter_context(rewriting(maps))
         yield
 
 

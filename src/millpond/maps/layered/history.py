@@ -133,11 +133,11 @@ def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str,
 
     Raises: as `changes_of`.
     """
-    named = dict.fromkeys(named_in(tx, folder_name(definition)), "a commit or branch")
+    manifests = dict.fromkeys(named_in(tx, folder_name(definition)), "a commit or branch")
     changes = changes_of(tx, definition.name)
-    named |= {id_: "history" for change in changes for id_ in (change.manifest, change.loaded) if id_}
+    manifests |= {id_: "history" for change in changes for id_ in (change.manifest, change.loaded) if id_}
     current = read_pointer(tx, definition.name).current
-    return named if current is None else {**named, current.manifest: "head"}
+    return manifests if current is None else {**manifests, current.manifest: "head"}
 
 
 def forget_aged(space: Space, definition: MapDefinition, before_ms: int) -> int:

@@ -210,9 +210,9 @@ def collect_files(layers: Layers, *, purge: bool = False) -> Collected | None:
         forget_aged(layers.space, layers.definition, now - (0 if purge else layers.history_ms))
         step("collect.history_forgotten")
         with layers.space.read() as tx:
-            named = manifests_named(tx, layers.definition)
+            manifests = manifests_named(tx, layers.definition)
         keep_ms = 0 if purge else KEEP_MS
-        collected = collect(layers.objects, manifest, now_ms=now, keep_ms=keep_ms, reachable=named)
+        collected = collect(layers.objects, manifest, now_ms=now, keep_ms=keep_ms, reachable=manifests)
     if manifest is not None and isinstance(layers.objects, FolderObjects):
         collect_subsets(layers.objects, manifest, now_ms=now, keep_ms=keep_ms)
     return collected
@@ -302,10 +302,10 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
     def written(manifest: SnapshotManifest) -> LayerFold:
         return LayerFold(manifest.layers, deletion.output(manifest), oldest=True)
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if not layers.definition.kind.keyed:
             # A load of ranges is put together with the groups under it, and would bring back what goes.
-            held.enter_context(loading.loads.alone())
+            stack.enter_context(loading.loads.alone())
         while True:
             try:
                 return _rewrite(

@@ -112,10 +112,10 @@ def take_unwatched(layers: Layers, row: LeaseRow, holder: str) -> Lease:
             tx.delete(key)
         return row.take(tx, holder)
 
-    held = Signal(clock, last_change_of(space)).wait_for(lambda: space.write(take), due)
-    if held is None:
+    lease = Signal(clock, last_change_of(space)).wait_for(lambda: space.write(take), due)
+    if lease is None:
         raise map_busy(layers.definition.name)
-    return held
+    return lease
 
 
 def map_busy(name: str) -> Unavailable:

@@ -239,7 +239,7 @@ class StorageBucket:
 
     def _begin(self) -> bytes:
         """Make a pond where nothing is; its marker."""
-        there = next((named.name for named in self.objects.list() if not named.name.startswith("probe/")), None)
+        there = next((info.name for info in self.objects.list() if not info.name.startswith("probe/")), None)
         if there is not None:
             raise Invalid("the prefix holds something else", kind="pond_folder", pond=self.address, object=there,
                           hint="name an empty prefix")  # fmt: skip

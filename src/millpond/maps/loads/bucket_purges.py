@@ -71,12 +71,12 @@ def purge_files(loading: Loading, layers: Layers, count: Callable[[SnapshotManif
         forget_aged(space, layers.definition, clock.now_ms())
         step("purge.history_forgotten")
         with repeating("the lease of a purge", lambda: space.write(renew), LEASE_SECONDS / 3, clock):
-            listed = sweep.listed()
+            files = sweep.listed()
             with space.read() as tx:
                 named = sweep.named(tx)
             needed = sweep.files(named)
-            unneeded = [info for info in listed if info.name not in needed]
-            spared, unread = _loads_under_way(layers, listed, unneeded, count)
+            unneeded = [info for info in files if info.name not in needed]
+            spared, unread = _loads_under_way(layers, files, unneeded, count)
         due = [info for info in unneeded if info.name not in spared]
         # The other way round a range without its index would be left, which nobody can read, when this is cut off.
         held = sweep.delete(due, {}, row, lease, ranges_first=True)
@@ -90,10 +90,10 @@ def purge_files(loading: Loading, layers: Layers, count: Callable[[SnapshotManif
     return unread
 
 
-def _end(row: LeaseRow, held: Lease, folder: str, done: bool, tx: Transaction) -> None:
-    row.give_back(tx, held)
+def _end(row: LeaseRow, lease: Lease, folder: str, done: bool, tx: Transaction) -> None:
+    row.give_back(tx, lease)
     if done:
-        tx.put(PURGED.pack(folder), b"%d" % held.term)
+        tx.put(PURGED.pack(folder), b"%d" % lease.term)
         tx.delete_range(UNNAMED[folder].range())
 
 

@@ -111,14 +111,14 @@ def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Sto
 def _to_layers(loading: Loading, pond_map: Map, definition: MapDefinition) -> None:
     shard, loads = pond_map.shard, loading.loads
     merge_map(loads, shard, Merged())
-    with ExitStack() as held:
+    with ExitStack() as stack:
         frozen: Callable[[], SnapshotManifest] = pond_map.freeze
         if shard.tracking:
-            frozen = held.enter_context(_timed_layers(loading, shard, pond_map.objects)).manifest
+            frozen = stack.enter_context(_timed_layers(loading, shard, pond_map.objects)).manifest
         frozen()  # the long part; what comes meanwhile is frozen below, alone
         step("convert.frozen")
-        held.enter_context(shard.exclusive())
-        held.enter_context(loads.alone())
+        stack.enter_context(shard.exclusive())
+        stack.enter_context(loads.alone())
         merge_map(loads, shard, Merged())
         manifest = frozen()
         step("convert.prepared")

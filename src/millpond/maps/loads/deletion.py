@@ -217,9 +217,9 @@ def _let_go_of_commits(
     """
     left, refs = held(), LetGo()
     with loading.space.read() as tx:
-        named = named_in(tx, folder_name(definition))
-    if named & left.keys():
-        refs = loading.let_go(definition, named & left.keys(), where)
+        manifests = named_in(tx, folder_name(definition))
+    if manifests & left.keys():
+        refs = loading.let_go(definition, manifests & left.keys(), where)
         left = held()
     with loading.space.read() as tx:
         return left, replace(refs, holders=manifests_named(tx, definition) | dict(refs.holders))
@@ -242,11 +242,11 @@ def _purge_shard(
 
     def held() -> dict[str, int]:
         with loading.space.read() as tx:
-            named = manifests_named(tx, shard.definition)
+            manifests = manifests_named(tx, shard.definition)
         with alone(shard.folder / "freeze.lock", LOCK_SECONDS, busy), collecting(objects) as free:
             if not free:  # of a map that was layered, branches may still load into this folder
                 raise map_busy(shard.definition.name)
-            collect(objects, manifest, now_ms=now, keep_ms=0, reachable=named)
+            collect(objects, manifest, now_ms=now, keep_ms=0, reachable=manifests)
             if isinstance(objects, FolderObjects):
                 collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
         return rows_held(objects, shard.definition, condition)

@@ -158,9 +158,9 @@ class _BucketTime:
 
 def _sweep_probes(location: StorageBucket, before_ms: int, dry_run: bool) -> None:
     """Remove what those left who died while they made a pond, or began a collection."""
-    left = [info.name for info in location.objects.list("probe") if info.modified_ms <= before_ms]
-    if left and not dry_run:
-        location.objects.delete(*left)
+    names = [info.name for info in location.objects.list("probe") if info.modified_ms <= before_ms]
+    if names and not dry_run:
+        location.objects.delete(*names)
 
 
 @dataclass
@@ -174,18 +174,18 @@ class Sweep:
     garbage: MapGarbage = field(default_factory=MapGarbage)
 
     def run(self, time: _BucketTime, before_ms: int) -> None:
-        listed = self.listed()
+        files = self.listed()
         if not self.garbage.dry_run:
             self._forget()
         with self.loading.space.read() as tx:
             named, noted = self.named(tx), self._noted(tx)
         now_ms = time.now_ms()  # after what is named was read: until then it may have been
-        there = {_id(info) for info in listed if info.name.startswith("manifests/")}
+        there = {_id(info) for info in files if info.name.startswith("manifests/")}
         # A time that lies ahead was noted by a bucket that was copied here since.
         since = {id_: min(noted.get(id_, now_ms), now_ms) for id_ in sorted(there - named)}
         young = {id_ for id_, seen_ms in since.items() if seen_ms > before_ms}
         needed = self.files(named) | self._files_there(young)
-        unneeded = [info for info in listed if info.name not in needed]
+        unneeded = [info for info in files if info.name not in needed]
         due = [info for info in unneeded if info.modified_ms <= before_ms]
         self.garbage.retained += len(unneeded) - len(due) + len(young)
         step("garbage.marked")
@@ -252,8 +252,8 @@ class Sweep:
         if row.wait_free(space) is None:
             self.garbage.busy.append(self.folder)
             return
-        held = space.write(lambda tx: row.take(tx, holder))
-        if held is None:
+        lease = space.write(lambda tx: row.take(tx, holder))
+        if lease is None:
             self.garbage.busy.append(self.folder)
             return
         step("garbage.leased")
@@ -263,32 +263,32 @@ class Sweep:
                 named, noted = self.named(tx), self._noted(tx)
             moved = {id_ for id_, seen_ms in since.items() if noted.get(id_) != seen_ms}
             needed = self.files(named - marked) | self._files_there(moved - marked)
-            held = self.delete([info for info in due if info.name not in needed], since, row, held)
+            lease = self.delete([info for info in due if info.name not in needed], since, row, lease)
         finally:
-            if held is not None:
-                space.write(partial(self._end, row, held, since))
+            if lease is not None:
+                space.write(partial(self._end, row, lease, since))
         step("garbage.swept")
 
     def delete(
-        self, due: Sequence[ObjectInfo], since: dict[str, int], row: LeaseRow, held: Lease, *,
+        self, due: Sequence[ObjectInfo], since: dict[str, int], row: LeaseRow, lease: Lease, *,
         ranges_first: bool = False,
     ) -> Lease | None:  # fmt: skip
         """Remove files, as long as the lease is known to be held; None when another one has it."""
         for infos in _requests(due, _FOLDERS[::-1] if ranges_first else _FOLDERS):
             # Who was halted for long may be taken for dead by now.
-            renewed = row.hold(self.loading.space, held, LEASE_SECONDS / 3)
+            renewed = row.hold(self.loading.space, lease, LEASE_SECONDS / 3)
             if renewed is None:
                 return None
-            held = renewed
+            lease = renewed
             self.bucket.delete(*(info.name for info in infos))
             for info in infos:
                 self.garbage.add(info)
                 since.pop(_id(info), None)
             step("garbage.deleted")
-        return held
+        return lease
 
-    def _end(self, row: LeaseRow, held: Lease, since: Mapping[str, int], tx: Transaction) -> None:
-        row.give_back(tx, held)
+    def _end(self, row: LeaseRow, lease: Lease, since: Mapping[str, int], tx: Transaction) -> None:
+        row.give_back(tx, lease)
         self._note(since, tx)
 
 

@@ -206,7 +206,7 @@ def trim(tx: Transaction, first: int, limit: int | None = None) -> int:
 
 def trim_whole(space: Space, first: int) -> int:
     """Drop the entries before a position, in as many writes as it takes; how many."""
-    gone = 0
+    count = 0
     while some := space.write(lambda tx: trim(tx, first, TRIMMED_AT_ONCE)):
-        gone += some
-    return gone
+        count += some
+    return count

@@ -137,9 +137,9 @@ class Queued(PartFacts):
     rows: int
 
     @classmethod
-    def of(cls, name: str, listed: Listed[PartFacts]) -> Queued:
+    def of(cls, name: str, entry: Listed[PartFacts]) -> Queued:
         """The part that is listed in a map's series."""
-        segment, about = listed.segment, {field: getattr(listed.about, field) for field in _FACT_NAMES}
+        segment, about = entry.segment, {field: getattr(entry.about, field) for field in _FACT_NAMES}
         return cls(map=name, number=segment.position, part=segment.id, rows=segment.entries, **about)
 
     @classmethod
@@ -284,20 +284,20 @@ class PartStatus:
 
 def queued_parts(tx: ReadTransaction, name: str) -> Iterator[Queued]:
     """The parts that wait for a map, in order."""
-    for listed in series_of(name).listed(tx):
-        yield Queued.of(name, listed)
+    for entry in series_of(name).listed(tx):
+        yield Queued.of(name, entry)
 
 
 def queue_counts(tx: ReadTransaction, name: str) -> tuple[int, int]:
     """The numbers of parts and of rows that are queued for a map."""
-    rows = [listed.segment.entries for listed in series_of(name).listed(tx)]
+    rows = [entry.segment.entries for entry in series_of(name).listed(tx)]
     return len(rows), sum(rows)
 
 
 def queued_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
     """A part that waits, by its id; None when it does not."""
-    listed = series_of(name).find(tx, part)
-    return None if listed is None else Queued.of(name, listed)
+    entry = series_of(name).find(tx, part)
+    return None if entry is None else Queued.of(name, entry)
 
 
 def forget_parts(tx: Transaction, before: int, last: int) -> None:

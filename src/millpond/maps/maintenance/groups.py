@@ -260,13 +260,13 @@ def addresses_of(store: Store, tx: lmdb.Transaction, chunk: Chunk) -> pa.RecordB
     return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=names)
 
 
-def emptied_ranges(store: Store, chunk: Chunk, gone: Mask) -> tuple[list[int], list[int]]:
+def emptied_ranges(store: Store, chunk: Chunk, removal: Mask) -> tuple[list[int], list[int]]:
     """Starts and ends of the ranges of a chunk whose rows all go; those at its edges may have rows beside it."""
     first = first_rows(chunk.keys, tail_bytes(store, chunk.table))
     begins = np.flatnonzero(first)
     if not len(begins):
         return [], []
-    empty = begins[np.logical_and.reduceat(gone, begins)]
+    empty = begins[np.logical_and.reduceat(removal, begins)]
     start, end = _range_ends(store, chunk)
     return start[empty].tolist(), end[empty].tolist()
 

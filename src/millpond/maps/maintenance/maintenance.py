@@ -287,14 +287,14 @@ def _condense_states(
 ) -> _Change:
     store = view.store
     rows = group_rows(store, chunk)
-    gone = redundant(rows, _settled(view, tx, rows, definition, before_ms, now_ms))
-    gone &= ~interrupted(store, tx, rows, gone)
+    removal = redundant(rows, _settled(view, tx, rows, definition, before_ms, now_ms))
+    removal &= ~interrupted(store, tx, rows, removal)
     following = chunk.following
     if chunk.split:
         # Go on from the last row of the cut group that stays: the next rows are compared with it.
-        following = Position(chunk.table, chunk.key(int(np.flatnonzero(~gone)[-1])))
-    deleted = rows.positions(gone)
-    touched = group_keys(store, tx, chunk.taken(rows.one_a_group(gone)))
+        following = Position(chunk.table, chunk.key(int(np.flatnonzero(~removal)[-1])))
+    deleted = rows.positions(removal)
+    touched = group_keys(store, tx, chunk.taken(rows.one_a_group(removal)))
     forgotten = _forgotten(view, tx, chunk, deleted)
     return _Change(chunk.table, chunk.to_delete(deleted), touched, following, forgotten=forgotten)
 
@@ -312,8 +312,8 @@ def _put_times(view: ShardView, tx: lmdb.Transaction, rows: GroupRows, now_ms: i
     return times if rows.order is None else times[rows.order]
 
 
-def _forgotten(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, gone: I64) -> pa.RecordBatch | None:
-    return addresses_of(view.store, tx, chunk.taken(gone)) if view.shard.tracking and len(gone) else None
+def _forgotten(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, removal: I64) -> pa.RecordBatch | None:
+    return addresses_of(view.store, tx, chunk.taken(removal)) if view.shard.tracking and len(removal) else None
 
 
 def _condense_sessions(
@@ -376,20 +376,20 @@ def _matching(
 ) -> _Change:
     pairs = zip(to_list(chunk.keys), to_list(chunk.values), strict=True)
     batches = list(decoded(definition, view.store, tx, chunk.table, pairs, len(chunk)))
-    gone = np.concatenate([taken_rows(definition, condition, batch) for batch in batches])
-    return _without(view, tx, chunk, definition, gone)
+    removal = np.concatenate([taken_rows(definition, condition, batch) for batch in batches])
+    return _without(view, tx, chunk, definition, removal)
 
 
 def _without(
-    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, gone: npt.NDArray[np.bool_]
+    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, removal: npt.NDArray[np.bool_]
 ) -> _Change:
     """The change that deletes some rows of a chunk."""
-    deleted = np.flatnonzero(gone)
+    deleted = np.flatnonzero(removal)
     return _Change(
         chunk.table,
         chunk.to_delete(deleted),
         group_keys(view.store, tx, chunk.taken(deleted)).unique(),
         chunk.following,
         forgotten=_forgotten(view, tx, chunk, deleted),
-        emptied=([], []) if definition.kind.keyed else emptied_ranges(view.store, chunk, gone),
+        emptied=([], []) if definition.kind.keyed else emptied_ranges(view.store, chunk, removal),
     )

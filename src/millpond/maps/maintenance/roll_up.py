@@ -140,16 +140,17 @@ class _Moving:
 
     def _batches(self, generation: Generation, tx: lmdb.Transaction) -> Iterator[pa.RecordBatch]:
         """The rows that move, where they lie now, so many at a time."""
-        schema, held = canonical_schema(self._definition), pa.Table.from_batches([], canonical_schema(self._definition))
+        schema = canonical_schema(self._definition)
+        table = pa.Table.from_batches([], schema)
         for chunk, _, moved in self.chunks(generation, tx):
             some = chunk.taken(moved)
             rows = decode_rows(self._definition, chunk.table, some.keys, some.values)
-            held = pa.concat_tables([held, pa.Table.from_batches([rows], schema)])
-            while held.num_rows >= ROWS_PER_BATCH:
-                yield _as_batch(held.slice(0, ROWS_PER_BATCH))
-                held = held.slice(ROWS_PER_BATCH)
-        if held.num_rows:
-            yield _as_batch(held)
+            table = pa.concat_tables([table, pa.Table.from_batches([rows], schema)])
+            while table.num_rows >= ROWS_PER_BATCH:
+                yield _as_batch(table.slice(0, ROWS_PER_BATCH))
+                table = table.slice(ROWS_PER_BATCH)
+        if table.num_rows:
+            yield _as_batch(table)
 
 
 def _as_batch(rows: pa.Table) -> pa.RecordBatch:

@@ -32,8 +32,8 @@ def with_computed(definition: MapDefinition, values: pa.Array) -> pa.Array:
     if definition.shown == definition.value:
         return values
     kind = value_arrow(definition.shown)
-    made = shown_fields(definition, values, [field.name for field in kind])
-    return pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind), mask=values.is_null())
+    columns = shown_fields(definition, values, [field.name for field in kind])
+    return pa.StructArray.from_arrays([columns[field.name] for field in kind], fields=list(kind), mask=values.is_null())
 
 
 def shown_bytes(definition: MapDefinition, stored: bytes) -> bytes:
@@ -49,5 +49,5 @@ def shown_fields(definition: MapDefinition, values: pa.Array, names: Sequence[st
     assert definition.value is not None, "fields are declared"
     stored = {name: pc.struct_field(values, name) for name, _ in definition.value.fields}
     computed = () if definition.aggregation is None else definition.aggregation.computed
-    made = {field.name: computed_column(field, stored) for field in computed if field.name in names}
-    return {name: column for name, column in (stored | made).items() if name in names}
+    columns = {field.name: computed_column(field, stored) for field in computed if field.name in names}
+    return {name: column for name, column in (stored | columns).items() if name in names}

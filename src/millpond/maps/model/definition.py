@@ -364,8 +364,8 @@ class MapDefinition:
         """The name of this value type in layers that are written under it; empty for the one of the map's birth."""
         if self.fields is None:
             return ""
-        written = stable_json({"value": str(self.value), "ids": self.fields.ids}, compact=True)
-        return hashlib.sha256(written).hexdigest()[:_VALUE_ID_LETTERS]
+        text = stable_json({"value": str(self.value), "ids": self.fields.ids}, compact=True)
+        return hashlib.sha256(text).hexdigest()[:_VALUE_ID_LETTERS]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-able form, read back by `from_dict`. Maps keep the form of before there were layers, or changes."""

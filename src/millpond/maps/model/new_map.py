@@ -86,15 +86,15 @@ def _of_query(
     if None not in (read.resolution, resolution) and read.resolution != bucket_width(str(resolution)).text:
         raise Invalid("the query says another resolution", kind="table_query", map=name, query=read.resolution,
                       resolution=resolution, hint="leave resolution out")  # fmt: skip
-    made = new_map(
+    definition = new_map(
         name, Kind.AGGREGATE, read.fields, incarnation, settings,
         resolution=read.resolution or resolution or FINEST, **options,
     )  # fmt: skip
-    assert made.aggregation is not None, "it is an aggregate"
+    assert definition.aggregation is not None, "it is an aggregate"
     computed = tuple(
-        replace(field, name=read.single.get(field.of[0], field.name)) for field in made.aggregation.computed
+        replace(field, name=read.single.get(field.of[0], field.name)) for field in definition.aggregation.computed
     )  # fmt: skip
-    return replace(made, query=query, aggregation=replace(made.aggregation, computed=computed))
+    return replace(definition, query=query, aggregation=replace(definition.aggregation, computed=computed))
 
 
 def _is_tagged(name: str, kind: Kind, key: str | None) -> bool:

@@ -60,8 +60,8 @@ def event_sketches(rule: Rule, values: pa.Array) -> pa.Array:
     head = np.frombuffer(_of_numbers(np.zeros(1), [])[:8], np.uint64)  # type: ignore[index]
     numbers = (values.fill_null(0) if values.null_count else values).to_numpy()
     raw = np.stack([np.broadcast_to(head, len(numbers)), numbers.view(np.uint64)], axis=1).reshape(-1).view(np.uint8)
-    made = Bytes(np.arange(0, len(raw) + 1, _NUMBER_BYTES), raw).to_arrow()
-    return pc.if_else(values.is_valid(), made, None) if values.null_count else made
+    column = Bytes(np.arange(0, len(raw) + 1, _NUMBER_BYTES), raw).to_arrow()
+    return pc.if_else(values.is_valid(), column, None) if values.null_count else column
 
 
 def texts_counted(column: pa.Array) -> pa.Array:
@@ -99,17 +99,17 @@ def is_sound(rule: Rule, column: pa.Array) -> bool:
 def united(rule: Rule, column: pa.Array, starts: I64) -> pa.Array:
     """The sketch of each run of values, of events and sketches; null where there is none."""
     rows = np.arange(len(column)) if not column.null_count else np.flatnonzero(_mask(column.is_valid()))
-    held = column.drop_null()
-    single = _is_single(rule, held)
+    sketches = column.drop_null()
+    single = _is_single(rule, sketches)
     if len(starts) == len(column) and (rule is Rule.QUANTILES or not single.any()):
         return column
     bounds = np.searchsorted(rows, np.append(starts, len(column)))
     singles = np.concatenate([[0], np.cumsum(single)])[bounds]
-    made, mask = held.filter(pa.array(~single)).to_pylist(), pa.array(single)
+    bodies, mask = sketches.filter(pa.array(~single)).to_pylist(), pa.array(single)
     read, build = _WAYS[rule]
-    values = read(held.filter(mask))
+    values = read(sketches.filter(mask))
     spans = zip(itertools.pairwise(singles.tolist()), itertools.pairwise((bounds - singles).tolist()), strict=True)
-    return pa.array([build(values[a:b], made[c:d]) for (a, b), (c, d) in spans], pa.binary())
+    return pa.array([build(values[a:b], bodies[c:d]) for (a, b), (c, d) in spans], pa.binary())
 
 
 def _mask(flags: pa.Array) -> np.ndarray:
@@ -117,10 +117,10 @@ def _mask(flags: pa.Array) -> np.ndarray:
     return mask
 
 
-def _is_single(rule: Rule, held: pa.Array) -> np.ndarray:
+def _is_single(rule: Rule, column: pa.Array) -> np.ndarray:
     """True for values of events; a sketch of one number is one, too."""
-    single, values = np.zeros(len(held), np.bool_), bytes_of(held)
-    if len(held):
+    single, values = np.zeros(len(column), np.bool_), bytes_of(column)
+    if len(column):
         single[:] = values.lengths == _NUMBER_BYTES if rule is Rule.QUANTILES else _first_bytes(values) == _TEXT
     return single
 
@@ -130,8 +130,8 @@ def _first_bytes(values: Bytes) -> np.ndarray:
     return first
 
 
-def _texts(held: pa.Array) -> list[str]:
-    raw = bytes_of(held)
+def _texts(column: pa.Array) -> list[str]:
+    raw = bytes_of(column)
     offsets = raw.offsets - raw.offsets[0]
     marked = raw.data[raw.offsets[0] : raw.offsets[-1]]
     plain = Bytes(offsets - np.arange(len(offsets)), np.delete(marked, offsets[:-1]))
@@ -139,8 +139,8 @@ def _texts(held: pa.Array) -> list[str]:
     return texts
 
 
-def _numbers(held: pa.Array) -> np.ndarray:
-    raw = bytes_of(held)
+def _numbers(column: pa.Array) -> np.ndarray:
+    raw = bytes_of(column)
     return np.ascontiguousarray(raw.data[raw.offsets[0] : raw.offsets[-1]].view(np.float64)[1::2])
 
 
@@ -179,8 +179,8 @@ def _of_numbers(numbers: np.ndarray, sketches: list[bytes]) -> bytes | None:
     sketch.update(numbers)
     for data in sketches:
         sketch.merge(library.kll_doubles_sketch.deserialize(data))
-    made: bytes = sketch.serialize()
-    return made
+    body: bytes = sketch.serialize()
+    return body
 
 
 _WAYS: dict[Rule, tuple[Callable[[pa.Array], Any], Callable[[Any, list[bytes]], bytes | None]]] = {

@@ -136,10 +136,10 @@ def connected(settings: Mapping[str, Any]) -> Iterator[duckdb.DuckDBPyConnection
     import duckdb
 
     own = {"allow_persistent_secrets": "false", **settings}
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         if "temp_directory" not in own:
-            own["temp_directory"] = opened.enter_context(TemporaryDirectory(prefix="millpond-sql-"))
-        yield opened.enter_context(duckdb.connect(config=own))
+            own["temp_directory"] = stack.enter_context(TemporaryDirectory(prefix="millpond-sql-"))
+        yield stack.enter_context(duckdb.connect(config=own))
 
 
 @lru_cache(maxsize=64)

@@ -63,8 +63,8 @@ def combined_values(definition: MapDefinition, values: pa.Array, starts: I64, na
     """
     names = [field.name for field in values.type]
     columns = dict(zip(names, values.flatten(), strict=True))
-    made = combined(definition, fields_of(definition), columns, starts, named)
-    return pa.StructArray.from_arrays([made[name] for name in names], fields=list(values.type))
+    arrays = combined(definition, fields_of(definition), columns, starts, named)
+    return pa.StructArray.from_arrays([arrays[name] for name in names], fields=list(values.type))
 
 
 def combined(
@@ -74,21 +74,21 @@ def combined(
 
     Raises: `Invalid`, kind `sum_overflow`, for a sum that its type cannot hold.
     """
-    made: dict[str, pa.Array] = {}
+    arrays: dict[str, pa.Array] = {}
     for field in fields:
         column = columns[field.name]
         if field.rule.sketched:
-            made[field.name] = united(field.rule, column, starts)
+            arrays[field.name] = united(field.rule, column, starts)
         elif len(starts) == len(column):
-            made |= {name: columns[name] for name in field.stored}
+            arrays |= {name: columns[name] for name in field.stored}
         elif field.instant is not None:
             chosen = _chosen(field.rule, columns[field.instant], column, starts)
-            made |= {name: columns[name].take(chosen) for name in field.stored}
+            arrays |= {name: columns[name].take(chosen) for name in field.stored}
         elif field.rule.additive:
-            made[field.name] = _sums(definition, field.name, column, starts, named)
+            arrays[field.name] = _sums(definition, field.name, column, starts, named)
         else:
-            made[field.name] = _extremes(field.rule, column, starts)
-    return made
+            arrays[field.name] = _extremes(field.rule, column, starts)
+    return arrays
 
 
 def combined_runs(

@@ -42,8 +42,8 @@ def held_rows(definition: MapDefinition, held: Sequence[bytes | None], rows: pa.
     """The canonical rows that are held at the addresses of rows: those that are there."""
     if not any(held):
         return pa.RecordBatch.from_pylist([], schema=canonical_schema(definition))
-    places = pa.array(np.flatnonzero([value is not None for value in held]))
+    positions = pa.array(np.flatnonzero([value is not None for value in held]))
     there = pa.array([value for value in held if value is not None], pa.binary())
-    columns = [rows.column(name).take(places) for name in definition.kind.address]
+    columns = [rows.column(name).take(positions) for name in definition.kind.address]
     values = decode_values(bytes_of(there), definition.value)
     return pa.RecordBatch.from_arrays([*columns, values], schema=canonical_schema(definition))

@@ -27,7 +27,7 @@ KEYS_MAX = 5_000_000
 VERSIONS_MAX = 1_000
 BYTES_MAX = 128 << 20
 _PIECE_KEYS = 65_536
-_PLACE = struct.Struct(">QI")
+_VERSION_KEY = struct.Struct(">QI")
 
 
 class ChangedKeys:
@@ -51,10 +51,10 @@ class ChangedKeys:
         if keys is None or pages * stat["psize"] > BYTES_MAX:
             # Whoever needs an older version would come upon this one, and read everything.
             self._drop(tx, version)
-            tx.put(_PLACE.pack(version, 0), b"", db=self._db)
+            tx.put(_VERSION_KEY.pack(version, 0), b"", db=self._db)
             return
         for number, piece in enumerate(_pieces(keys)):
-            tx.put(_PLACE.pack(version, number), piece, db=self._db)
+            tx.put(_VERSION_KEY.pack(version, number), piece, db=self._db)
 
     def since(self, tx: lmdb.Transaction | None, version: int, current: int) -> pa.Array | None:
         """The keys touched after `version` up to `current`; None when one is not listed, or everything was touched."""
@@ -77,14 +77,14 @@ class ChangedKeys:
         if tx is None or self._db is None:
             return
         cursor = tx.cursor(db=self._db)
-        if cursor.set_range(_PLACE.pack(after + 1, 0)):
-            for place, piece in cursor.iternext():
-                yield _PLACE.unpack(place)[0], piece
+        if cursor.set_range(_VERSION_KEY.pack(after + 1, 0)):
+            for key, piece in cursor.iternext():
+                yield _VERSION_KEY.unpack(key)[0], piece
 
     def _drop(self, tx: lmdb.Transaction, last: int) -> None:
         """Remove the keys of the versions up to one."""
         cursor = tx.cursor(db=self._db)
-        while cursor.first() and _PLACE.unpack(cursor.key())[0] <= last:
+        while cursor.first() and _VERSION_KEY.unpack(cursor.key())[0] <= last:
             cursor.delete()
 
 

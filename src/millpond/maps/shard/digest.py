@@ -169,10 +169,10 @@ def _token_words(
 
     def words(tokens: npt.NDArray[Any]) -> U64:
         sought = tokens.astype(np.uint64)
-        places = np.minimum(np.searchsorted(ids, sought), max(len(ids) - 1, 0))
-        if len(ids) == 0 or not bool(np.all(ids[places] == sought)):
+        positions = np.minimum(np.searchsorted(ids, sought), max(len(ids) - 1, 0))
+        if len(ids) == 0 or not bool(np.all(ids[positions] == sought)):
             raise Corrupt("an interned id has no text", kind="interned_id", table=table.texts_name)
-        return hashes[places]
+        return hashes[positions]
 
     return words
 

@@ -44,27 +44,27 @@ class TokenTable:
 
     def find(self, tx: lmdb.Transaction, text: bytes) -> bytes | None:
         """The id of a string, or None."""
-        return self._place(tx, text)[1]
+        return self._row_of(tx, text)[1]
 
-    def _place(self, tx: lmdb.Transaction, text: bytes) -> tuple[bytes, bytes | None]:
+    def _row_of(self, tx: lmdb.Transaction, text: bytes) -> tuple[bytes, bytes | None]:
         base = hash_key(text, bits=self.bits).to_bytes(8, "big")
         cursor, number = tx.cursor(db=self.ids), -1
         if cursor.set_range(base):
-            for place, held in cursor.iternext():
-                if place[:-CLASH_BYTES] != base:
+            for key, value in cursor.iternext():
+                if key[:-CLASH_BYTES] != base:
                     break
-                if held[8:] == text:
-                    return place, held[:8]
-                number = int.from_bytes(place[-CLASH_BYTES:], "big")
+                if value[8:] == text:
+                    return key, value[:8]
+                number = int.from_bytes(key[-CLASH_BYTES:], "big")
         return base + (number + 1).to_bytes(CLASH_BYTES, "big"), None
 
     def intern(self, tx: lmdb.Transaction, text: bytes) -> bytes:
         """The id of a string, made when it is new."""
-        place, token = self._place(tx, text)
+        key, token = self._row_of(tx, text)
         if token is not None:
             return token
         fresh = (self.last_id(tx) + 1).to_bytes(8, "big")
-        tx.put(place, fresh + text, db=self.ids)
+        tx.put(key, fresh + text, db=self.ids)
         tx.put(fresh, text, db=self.texts)
         return fresh
 
@@ -109,11 +109,11 @@ class TokenTable:
 
         hashes = hash_keys(pa.array(self.texts_of(tx, tokens), pa.binary()), bits=self.bits)
         cursor = tx.cursor(db=self.ids)
-        places = []
+        keys = []
         for number in np.argsort(hashes, kind="stable").tolist():
             base = int(hashes[number]).to_bytes(8, "big")
-            places += [place for place, held in prefixed(cursor, base) if held[:8] == tokens[number]]
-        delete_pairs(tx, self.ids, places)
+            keys += [key for key, value in prefixed(cursor, base) if value[:8] == tokens[number]]
+        delete_pairs(tx, self.ids, keys)
         delete_pairs(tx, self.texts, tokens)
 
 

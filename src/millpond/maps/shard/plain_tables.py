@@ -181,24 +181,24 @@ class PlainStore:
 
         `since, until` bound the first time of a key's rows, both held.
         """
-        places: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in self.names}
+        pairs: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in self.names}
         for key in keys:
             if self.definition.kind.keyed:
                 for table, prefix in self._tables_of(tx, key):
-                    places[table].append((key, prefix))
+                    pairs[table].append((key, prefix))
             else:
-                places[RANGES].append((key, key if not self.plain else _plain_range(key)))
-        for name, places_of in places.items():
-            if places_of:
-                yield name, self._of_places(tx, name, places_of, since, until)
+                pairs[RANGES].append((key, key if not self.plain else _plain_range(key)))
+        for name, of_table in pairs.items():
+            if of_table:
+                yield name, self._of_keys(tx, name, of_table, since, until)
 
-    def _of_places(
-        self, tx: lmdb.Transaction, table: str, places: list[tuple[bytes, bytes]], since: int | None, until: int | None
+    def _of_keys(
+        self, tx: lmdb.Transaction, table: str, pairs: list[tuple[bytes, bytes]], since: int | None, until: int | None
     ) -> Iterator[Pair]:
         """The rows of keys at their prefixes, read as they are taken: a key may have millions."""
         cursor = tx.cursor(db=self.dbs[table])
         shared = self.definition.kind.keyed and table != DIRECT
-        for key, prefix in places:
+        for key, prefix in pairs:
             rows = self._of_prefix(cursor, prefix, since, until)
             if shared:
                 rows = (pair for pair in rows if split_seed_value(self.definition, pair[1])[0] == key)
@@ -265,10 +265,10 @@ class PlainStore:
         """True when `overflow` keeps this address; when the new row is to win, it is removed from there."""
         key = split_seed_value(self.definition, stored)[0]
         base = hash_prefix(self.definition, key, OVERFLOW) + row[self.definition.hash_bytes :]
-        for place, held in self._clashing(tx, OVERFLOW, base):
-            if split_seed_value(self.definition, held)[0] == key:
+        for row_key, value in self._clashing(tx, OVERFLOW, base):
+            if split_seed_value(self.definition, value)[0] == key:
                 if overwrite:
-                    tx.delete(place, db=self.dbs[OVERFLOW])
+                    tx.delete(row_key, db=self.dbs[OVERFLOW])
                 return not overwrite
         return False
 
@@ -278,17 +278,17 @@ class PlainStore:
             key = split_seed_value(self.definition, stored)[0]
             if self.definition.scheme is Scheme.HASH and self._held_in_hashed(tx, base, stored, overwrite):
                 continue
-            place, clashes = self._clash_place(tx, base, key)
+            row_key, clashes = self._clash_key(tx, base, key)
             if overwrite or not clashes:
-                tx.put(place, stored, db=self.dbs[OVERFLOW])
+                tx.put(row_key, stored, db=self.dbs[OVERFLOW])
 
-    def _clash_place(self, tx: lmdb.Transaction, base: bytes, key: bytes) -> tuple[bytes, bool]:
+    def _clash_key(self, tx: lmdb.Transaction, base: bytes, key: bytes) -> tuple[bytes, bool]:
         """The table key for this address, and whether it is there already."""
         number = -1
-        for place, held in self._clashing(tx, OVERFLOW, base):
-            if split_seed_value(self.definition, held)[0] == key:
-                return place, True
-            number = int.from_bytes(place[-CLASH_BYTES:], "big")
+        for row_key, value in self._clashing(tx, OVERFLOW, base):
+            if split_seed_value(self.definition, value)[0] == key:
+                return row_key, True
+            number = int.from_bytes(row_key[-CLASH_BYTES:], "big")
         return base + (number + 1).to_bytes(CLASH_BYTES, "big"), False
 
     def _held_in_hashed(self, tx: lmdb.Transaction, base: bytes, stored: bytes, overwrite: bool) -> bool:
@@ -321,9 +321,9 @@ class PlainStore:
         for table, prefix in self._tables_of(tx, key):
             if table == DIRECT:
                 return bool(tx.delete(address, db=self.dbs[DIRECT]))
-            for place, held in self._clashing(tx, table, prefix + tail):
-                if split_seed_value(self.definition, held)[0] == key:
-                    return bool(tx.delete(place, held if table == HASHED else b"", db=self.dbs[table]))
+            for row_key, value in self._clashing(tx, table, prefix + tail):
+                if split_seed_value(self.definition, value)[0] == key:
+                    return bool(tx.delete(row_key, value if table == HASHED else b"", db=self.dbs[table]))
         return False
 
     def _delete_ranges(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:

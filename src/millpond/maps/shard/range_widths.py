@@ -57,11 +57,11 @@ def delete_widths(
 def ranges_holding(tx: lmdb.Transaction, table: Any, number: int) -> Iterator[tuple[int, int]]:
     """`(start, end)` of the ranges that hold `number`: the narrowest first, among equals the latest start."""
     cursor = tx.cursor(db=table)
-    place = cursor.first()
-    while place:
+    more = cursor.first()
+    while more:
         width = cursor.key()[0]
         yield from _class_holding(cursor, width, number)
-        place = cursor.set_range(bytes([width + 1])) if width < 255 else False
+        more = cursor.set_range(bytes([width + 1])) if width < 255 else False
 
 
 def _class_holding(cursor: lmdb.Cursor, width: int, number: int) -> list[tuple[int, int]]:
@@ -69,12 +69,12 @@ def _class_holding(cursor: lmdb.Cursor, width: int, number: int) -> list[tuple[i
     lowest = head + pack_long(max(number - (1 << width) + 1, LONG_MIN), plain=False)
     holding = []
     beyond = cursor.set_range(head + pack_long(number, plain=False) + b"\xff" * 9)
-    place = cursor.prev() if beyond else cursor.last()
-    while place and (row := cursor.key()) >= lowest:
+    more = cursor.prev() if beyond else cursor.last()
+    while more and (row := cursor.key()) >= lowest:
         end = unpack_long(row[9:17], plain=False)
         if end >= number:
             holding.append((unpack_long(row[1:9], plain=False), end))
-        place = cursor.prev()
+        more = cursor.prev()
     if len(holding) > 1:
         holding.sort(key=lambda span: (span[1] - span[0], -span[0]))
     return holding

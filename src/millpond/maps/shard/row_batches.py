@@ -95,17 +95,17 @@ def rows_from(
         return rows_by_cursor(tx, db, first, rows_max)
     keys: list[Bytes] = []
     values: list[Bytes] = []
-    left, following = rows_max, first or None
-    while left > 0:
-        status = read_from(env.path / "data.mdb", record, following or b"", left)
+    room, following = rows_max, first or None
+    while room > 0:
+        status = read_from(env.path / "data.mdb", record, following or b"", room)
         if isinstance(status, Rest):
-            some_keys, some_values, following = rows_by_cursor(tx, db, following or b"", min(left, ROWS_AT_CLASHES))
+            some_keys, some_values, following = rows_by_cursor(tx, db, following or b"", min(room, ROWS_AT_CLASHES))
         else:
             piece, following = status
             some_keys, some_values = Bytes(piece.key_offsets, piece.keys), Bytes(piece.value_offsets, piece.values)
         keys.append(some_keys)
         values.append(some_values)
-        left -= len(some_keys)
+        room -= len(some_keys)
         if following is None or sum(len(column.data) for column in values) > BATCH_BYTES_MAX:
             break
     return concatenated(keys), concatenated(values), following

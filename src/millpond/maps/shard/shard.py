@@ -171,12 +171,12 @@ class Shard:
         while self._pointer < 0 or not os.fstat(self._pointer).st_nlink:
             self.close()
             try:
-                pointer, opened = self._open_current()
+                pointer, generation = self._open_current()
             except FileNotFoundError:
                 self._missing()
                 return None
             # What was opened counts only if it is current still, else it may have been removed already.
-            self._generation, self._pointer = opened, pointer
+            self._generation, self._pointer = generation, pointer
         return self._generation
 
     def _open_current(self) -> tuple[int, Generation]:
@@ -217,14 +217,14 @@ class Shard:
         return self._unopened
 
     def _open(self, number: str) -> Generation:
-        opened = Generation(self.definition, Environment.acquire(self.folder / number, limits=self._limits))
+        generation = Generation(self.definition, Environment.acquire(self.folder / number, limits=self._limits))
         try:
-            opened.open_tables()
+            generation.open_tables()
         except BaseException:
-            assert opened.env is not None
-            opened.env.release()
+            assert generation.env is not None
+            generation.env.release()
             raise
-        return opened
+        return generation
 
     def let_go(self) -> bool:
         """Close the file unless the shard is being opened or changed; it opens again by itself. True: it is closed."""
@@ -253,16 +253,16 @@ class Shard:
     @contextmanager
     def view(self) -> Iterator[ShardView]:
         """The shard at one moment: version and rows that belong together."""
-        with ExitStack() as held:
-            yield self._view(held)
+        with ExitStack() as stack:
+            yield self._view(stack)
 
-    def _view(self, held: ExitStack) -> ShardView:
+    def _view(self, stack: ExitStack) -> ShardView:
         while True:
             generation = self._opened()
             if generation is None or generation.info is None or generation.env is None:
                 return ShardView(self, None, self._unopened)
             try:
-                return ShardView(self, held.enter_context(generation.env.read()), generation)
+                return ShardView(self, stack.enter_context(generation.env.read()), generation)
             except Closed:
                 # Another thread switched to the next generation in between.
                 if generation is self._generation:

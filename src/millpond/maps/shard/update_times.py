@@ -50,15 +50,15 @@ class UpdateTimes:
         except lmdb.NotFoundError:
             self._db = None
 
-    def _places(self, rows: pa.RecordBatch) -> list[bytes]:
+    def _row_keys(self, rows: pa.RecordBatch) -> list[bytes]:
         from millpond.arrays.byte_columns import to_list
         from millpond.maps.model.address import address_bytes
 
         addresses = address_bytes(self.definition, rows)
-        places = to_list(addresses)
+        row_keys = to_list(addresses)
         for row in np.flatnonzero(addresses.lengths > ADDRESS_BYTES_MAX).tolist():
-            places[row] = places[row][:464] + xxhash.xxh3_128_digest(places[row])
-        return places
+            row_keys[row] = row_keys[row][:464] + xxhash.xxh3_128_digest(row_keys[row])
+        return row_keys
 
     def put(self, tx: lmdb.Transaction, rows: pa.RecordBatch, now_ms: int, overwrite: bool) -> None:
         """Note that these rows were put now; rows that stay as they were keep their time."""
@@ -67,18 +67,18 @@ class UpdateTimes:
         if since is None or int.from_bytes(since, "big", signed=True) > now_ms:
             # A part that is put back in its place may be older than what came after it.
             tx.put(_SINCE, packed, db=self._info)
-        places = sorted(self._places(rows))
-        tx.cursor(db=self._db).putmulti(((place, packed) for place in places), overwrite=overwrite)
+        row_keys = sorted(self._row_keys(rows))
+        tx.cursor(db=self._db).putmulti(((key, packed) for key in row_keys), overwrite=overwrite)
 
     def put_times(self, tx: lmdb.Transaction, rows: pa.RecordBatch, times: list[int]) -> None:
         """Note when each of these rows was put."""
         packed = np.array(times, ">i8").tobytes()
-        pairs = zip(self._places(rows), (packed[at : at + 8] for at in range(0, len(packed), 8)), strict=True)
+        pairs = zip(self._row_keys(rows), (packed[at : at + 8] for at in range(0, len(packed), 8)), strict=True)
         tx.cursor(db=self._db).putmulti(sorted(pairs))
 
     def delete(self, tx: lmdb.Transaction, rows: pa.RecordBatch) -> None:
         """Forget rows that are deleted."""
-        delete_pairs(tx, self._db, sorted(self._places(rows)))
+        delete_pairs(tx, self._db, sorted(self._row_keys(rows)))
 
     def since(self, tx: lmdb.Transaction, now_ms: int) -> int:
         """The beginning of update times, UTC milliseconds; now when they are not kept yet."""
@@ -90,7 +90,7 @@ class UpdateTimes:
         since = self.since(tx, now_ms)
         if self._db is None:
             return np.full(rows.num_rows, since, np.int64)
-        places = self._places(rows)
-        times: dict[bytes, bytes] = dict(tx.cursor(db=self._db).getmulti(places)) if places else {}
-        packed = b"".join(map(times.get, places, repeat(since.to_bytes(8, "big", signed=True))))
+        row_keys = self._row_keys(rows)
+        times: dict[bytes, bytes] = dict(tx.cursor(db=self._db).getmulti(row_keys)) if row_keys else {}
+        packed = b"".join(map(times.get, row_keys, repeat(since.to_bytes(8, "big", signed=True))))
         return np.frombuffer(packed, ">i8").astype(np.int64)

@@ -204,21 +204,21 @@ class BucketFinder(Finder):
         needed = {*path, *(name for field in computed for name in field.of)}
         fields = [field for field in fields_of(self.definition) if not path or needed & {*field.stored}]
         types = {field.name: field.type for field in value_arrow(self.definition.value)}
-        made, count, numbers = dict[str, pa.Array](), len(matches), matches.numbers
+        arrays, count, numbers = dict[str, pa.Array](), len(matches), matches.numbers
         others = []
         for field in fields:
             if field.rule.reduced:
                 column = self._column("value", types[field.name], field.name)
-                made[field.name] = combined_runs(self.definition, field, column, matches.runs, numbers, count)
+                arrays[field.name] = combined_runs(self.definition, field, column, matches.runs, numbers, count)
             else:
                 others.append(field)
         if others:
-            made |= self._combined(others, types, matches, bytes_max)
-        made |= {field.name: computed_column(field, made) for field in computed}
+            arrays |= self._combined(others, types, matches, bytes_max)
+        arrays |= {field.name: computed_column(field, arrays) for field in computed}
         if path:
-            return made[path[0]]
+            return arrays[path[0]]
         missing = pa.array(~matches.there()) if matches.hits < count else None
-        return pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind), mask=missing)
+        return pa.StructArray.from_arrays([arrays[field.name] for field in kind], fields=list(kind), mask=missing)
 
     def _combined(
         self, fields: Sequence[Field], types: Mapping[str, pa.DataType], matches: MatchRows, bytes_max: int
@@ -230,11 +230,11 @@ class BucketFinder(Finder):
             stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
             for field in fields for stored in field.stored
         }  # fmt: skip
-        made = combined(self.definition, fields, columns, matches.runs.row_starts, lambda _: {})
+        arrays = combined(self.definition, fields, columns, matches.runs.row_starts, lambda _: {})
         answers = np.full(len(matches), -1, np.int64)
         answers[matches.order] = matches.positions
         taken = pa.array(answers, mask=answers < 0)
-        return {name: column.take(taken) for name, column in made.items()}
+        return {name: column.take(taken) for name, column in arrays.items()}
 
 
 def _repeated(hashes: U64, by_rows: I64, keys: KeyAddress) -> tuple[I64, U64, I64]:

@@ -85,8 +85,8 @@ def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.Reco
         return {"key": key, "bucket": rows.field("time")[int(starts[run])].cast(INSTANT).as_py().isoformat()}
 
     times, values = rows.field("time").take(pa.array(starts)), rows.field("value")
-    made = combined_values(definition, values, starts, named)
-    structs = pa.StructArray.from_arrays([times, made], fields=list(rows.type))
+    arrays = combined_values(definition, values, starts, named)
+    structs = pa.StructArray.from_arrays([times, arrays], fields=list(rows.type))
     offsets = np.searchsorted(starts, within.offsets).astype(np.int32)
     column = pa.ListArray.from_arrays(pa.array(offsets), structs, type=batch.schema.field("rows").type)
     return batch.set_column(batch.schema.get_field_index("rows"), batch.schema.field("rows"), column)

@@ -302,18 +302,18 @@ def collect(
             retained.append(other)
         else:
             ended += 1
-    for named in list(objects.list("leases")):  # of those who came too late
-        id_ = named.name.removeprefix("leases/").removesuffix(".lock")
+    for info in list(objects.list("leases")):  # of those who came too late
+        id_ = info.name.removeprefix("leases/").removesuffix(".lock")
         if id_ not in {manifest.id for manifest in retained}:
             end_lease(objects, id_, now_ms)
     step("collect.manifests_removed")
     needed = files_of(objects, retained)
     files = size = 0
     for folder in ("ranges", "indexes", INTERVALS):
-        for named in list(objects.list(folder)):
-            if named.name not in needed:
-                objects.delete(named.name)
-                files, size = files + 1, size + named.size
+        for info in list(objects.list(folder)):
+            if info.name not in needed:
+                objects.delete(info.name)
+                files, size = files + 1, size + info.size
     if isinstance(objects, FolderObjects):
         sweep_partial(objects)
     return Collected(ended, files, size)

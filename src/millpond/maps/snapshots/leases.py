@@ -63,12 +63,12 @@ class SnapshotLease:
         if file is None or not objects.collected:
             return  # nobody would see it: the files stay for the grace time of collections
         try:
-            held = _lock(file, fcntl.LOCK_SH)
+            lock = _lock(file, fcntl.LOCK_SH)
         except OSError as error:
             if error.errno in _READ_ONLY:
                 return  # who may not write here cannot be seen to read; age alone protects it
             raise
-        self._finalizer = weakref.finalize(self, os.close, held)
+        self._finalizer = weakref.finalize(self, os.close, lock)
         # Who collects takes the manifest away first, holding the lease alone: seeing it now means that all is there.
         if not objects.exists(manifest_name(id_)):
             self.release()
@@ -177,9 +177,9 @@ def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0, *, holder: st
     lease = SnapshotLease(objects, id_)
     try:
         name = _pin_name(id_, holder)
-        held = _pin(objects, name)
-        new = _Pin(max(until_ms, held.until_ms), entry or held.entry)
-        if new != held:
+        row = _pin(objects, name)
+        new = _Pin(max(until_ms, row.until_ms), entry or row.entry)
+        if new != row:
             objects.put(name, _PIN.encode(new))
     finally:
         lease.release()
@@ -202,13 +202,13 @@ def pinned_entry(objects: Objects, id_: str) -> int:
 
 def pinned_at(objects: Objects, entry: int, now_ms: int) -> list[str]:
     """The snapshots that are pinned now and that this entry of the log was the last to shape."""
-    ids = [named.name.removeprefix("pins/").removesuffix(".json") for named in list(objects.list("pins"))]
-    held = {id_: _pin(objects, _pin_name(id_)) for id_ in ids if "." not in id_}
-    return [id_ for id_, pin_ in held.items() if pin_.entry == entry and pin_.until_ms > now_ms]
+    ids = [info.name.removeprefix("pins/").removesuffix(".json") for info in list(objects.list("pins"))]
+    pins = {id_: _pin(objects, _pin_name(id_)) for id_ in ids if "." not in id_}
+    return [id_ for id_, pin_ in pins.items() if pin_.entry == entry and pin_.until_ms > now_ms]
 
 
 def _pins(objects: Objects, id_: str) -> list[str]:
-    return [named.name for named in list(objects.list("pins", prefix=f"pins/{id_}."))]
+    return [info.name for info in list(objects.list("pins", prefix=f"pins/{id_}."))]
 
 
 def _pin(objects: Objects, name: str) -> _Pin:

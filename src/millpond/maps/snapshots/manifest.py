@@ -367,8 +367,8 @@ def load_manifest(objects: Source, id_: str) -> SnapshotManifest:
 
 def list_manifests(objects: Objects) -> Iterator[SnapshotManifest]:
     """All manifests that can be read; one that vanishes meanwhile, or is damaged, is passed over."""
-    for named in list(objects.list("manifests")):
+    for info in list(objects.list("manifests")):
         try:
-            yield load_manifest(objects, named.name.removeprefix("manifests/").removesuffix(".json"))
+            yield load_manifest(objects, info.name.removeprefix("manifests/").removesuffix(".json"))
         except (NotFound, Corrupt):
             continue

@@ -31,12 +31,12 @@ class Overlay(Objects):
         self._held[name] = pa.py_buffer(data)
 
     def get(self, name: str) -> pa.Buffer:
-        held = self._held.get(name)
-        return self._base.get(name) if held is None else held
+        content = self._held.get(name)
+        return self._base.get(name) if content is None else content
 
     def size(self, name: str) -> int:
-        held = self._held.get(name)
-        return self._base.size(name) if held is None else held.size
+        content = self._held.get(name)
+        return self._base.size(name) if content is None else content.size
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         base = self._base.list(under, prefix=prefix, after=after)

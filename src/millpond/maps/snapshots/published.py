@@ -84,13 +84,13 @@ def read_head(location: ObjectStore) -> tuple[Head, str] | None:
     Raises: `Corrupt`; `Invalid` for a format that is newer than this reader.
     """
     try:
-        held = location.get_tagged(HEAD)
+        row = location.get_tagged(HEAD)
     except NotFound as error:
         if error.kind != "object_not_found":
             raise
         return None
     try:
-        return _HEAD.decode(held.data.to_pybytes()), held.tag
+        return _HEAD.decode(row.data.to_pybytes()), row.tag
     except FormError as error:
         if isinstance(error, OtherFormat) and error.format is not None:
             raise Invalid(
@@ -165,28 +165,28 @@ def damage_of(location: str, way_out: str) -> Iterator[None]:
 
 
 def copy_snapshot(
-    source: Source, target: Objects, manifest: SnapshotManifest, held: set[str] | None = None, *, verify: bool = True,
+    source: Source, target: Objects, manifest: SnapshotManifest, names: set[str] | None = None, *, verify: bool = True,
     whole: bool = True,
 ) -> FetchReport:  # fmt: skip
     """Bring a snapshot's files, only those missing there, each checked against its name; the manifest goes last.
 
-    `held`: the layers and files of intervals that are known to be there, with those that this brings. `verify` False:
+    `names`: the layers and files of intervals that are known to be there, with those that this brings. `verify` False:
     as of `ranges.fetch`. Unless `whole`, of the layers only the lists of their ranges come.
 
     Raises: `NotFound` when a file is gone, `Corrupt` when one is damaged, naming it; `Denied`, `Unavailable`.
     """
-    held = set() if held is None else held
-    layers = [layer.index for layer in manifest.layers if layer.index not in held]
+    names = set() if names is None else names
+    layers = [layer.index for layer in manifest.layers if layer.index not in names]
     parts = [ranges.fetch(source, target, index, verify=verify) for index in layers] if whole else []
-    held.update(layers)
+    names.update(layers)
 
     def bring_file(name: str) -> None:
-        if name not in held and not target.exists(name):
+        if name not in names and not target.exists(name):
             data = source.get(name)
             if verify:
                 check_file(data, name, source.where)
             target.put(name, data)
-        held.add(name)
+        names.add(name)
 
     intervals = interval_files(target, manifest)
     for name in (*(() if whole else map(index_name, layers)), *islice(intervals, 1)):  # the list names the others

@@ -146,7 +146,7 @@ def _refreeze(
 
 def _collect(space: Space, objects: Objects, manifest: SnapshotManifest, now_ms: int) -> None:
     with space.read() as tx:
-        named = named_in(tx, f"{manifest.map}.{manifest.incarnation}")
-    collect(objects, manifest, now_ms=now_ms, reachable=named)
+        manifests = named_in(tx, f"{manifest.map}.{manifest.incarnation}")
+    collect(objects, manifest, now_ms=now_ms, reachable=manifests)
     if isinstance(objects, FolderObjects):
         collect_subsets(objects, manifest, now_ms=now_ms)

@@ -50,16 +50,16 @@ def spans(objects: Objects, manifest: SnapshotManifest, whole: GroupSpan, bytes_
         return [whole]
     entries = ranges.load_index(objects, manifest.layers[-1].index).entries
     cuts: list[bytes] = []
-    held = 0
+    size = 0
     for entry in entries:
         if (whole.upper is not None and entry.first >= whole.upper) or (
             whole.lower is not None and entry.last < whole.lower
         ):
             continue
-        if held and held + entry.size > bytes_max:
+        if size and size + entry.size > bytes_max:
             cuts.append(entry.first)
-            held = 0
-        held += entry.size
+            size = 0
+        size += entry.size
     return [GroupSpan(low, high) for low, high in zip([whole.lower, *cuts], [*cuts, whole.upper], strict=True)]
 
 

@@ -143,10 +143,10 @@ class Snapshot(Closing):
 
         Raises: `Closed`.
         """
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        made._open_finder()
-        return made
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        copy._open_finder()
+        return copy
 
     @property
     def finder(self) -> Finder | None:

@@ -105,12 +105,12 @@ class SortedRuns:
         return [(batch, major) for batch, major in slices if batch.num_rows]
 
 
-def _write_run(held: list[tuple[pa.RecordBatch, U64]], spill: SpillTo) -> list[tuple[pa.RecordBatch, U64]]:
+def _write_run(batches: list[tuple[pa.RecordBatch, U64]], spill: SpillTo) -> list[tuple[pa.RecordBatch, U64]]:
     """Sort rows and write them; the batches of the run, where they lie."""
-    majors = np.concatenate([major for _, major in held])
-    table = pa.Table.from_batches([batch for batch, _ in held]).combine_chunks()
+    majors = np.concatenate([major for _, major in batches])
+    table = pa.Table.from_batches([batch for batch, _ in batches]).combine_chunks()
     table = table.append_column(MAJOR, pa.array(majors))
-    held.clear()
+    batches.clear()
     order = radix_order([majors])
     with disk_errors(spill.folder), tempfile.TemporaryFile(dir=spill.folder, prefix="run-") as file:
         with pa.ipc.new_file(pa.PythonFile(file, "w"), table.schema) as writer:

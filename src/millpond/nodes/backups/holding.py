@@ -17,24 +17,24 @@ __all__ = ("naming_backups",)
 _WAY_OUT = "'millpond backup create PLACE --full', then 'millpond backup prune PLACE --keep 1'"
 
 
-def naming_backups(report: DeleteReport, definition: MapDefinition, where: str, place: str) -> DeleteReport:
+def naming_backups(report: DeleteReport, definition: MapDefinition, where: str, location: str) -> DeleteReport:
     """The report of a purge, with the backups in a place that may have such rows among what is `left`; without a place
     it stays as it is.
 
     Raises: `Unavailable`, `Denied`, when the place cannot be read; `Corrupt`, naming the file.
     """
-    if not place:
+    if not location:
         return report
-    left = (*report.left, *_backups(definition, where, place, report.position))
+    left = (*report.left, *_backups(definition, where, location, report.position))
     return replace(report, left=left, purged=report.purged and not left)
 
 
-def _backups(definition: MapDefinition, where: str, place: str, position: int) -> Iterator[str]:
-    objects, this = open_objects(place), folder_name(definition)
-    held = rows_held(layers_below(objects, this), definition, predicate(definition, where))
+def _backups(definition: MapDefinition, where: str, location: str, position: int) -> Iterator[str]:
+    objects, this = open_objects(location), folder_name(definition)
+    rows = rows_held(layers_below(objects, this), definition, predicate(definition, where))
     for backup in list_backups(objects):
         layers = (stored for stored in backup.layers if stored.folder == this)
-        if any(id_ in held for stored in layers for id_ in stored.snapshots):
+        if any(id_ in rows for stored in layers for id_ in stored.snapshots):
             yield f"backup {backup.id}: it has such rows; {_WAY_OUT}"
         elif backup.base_position < position and any(
             f"{stored.map}.{stored.incarnation}" == this for stored in backup.shards

@@ -186,7 +186,7 @@ def list_backups(place: ObjectStore) -> list[Backup]:
 
     Raises: `Corrupt`; `Invalid` for one of a format that this version does not know.
     """
-    names = [named.name for named in place.list(_FOLDER)]
+    names = [info.name for info in place.list(_FOLDER)]
     return sorted((_read(place, name) for name in names), key=lambda backup: (backup.created_ms, backup.position))
 
 
@@ -195,7 +195,7 @@ def newest_backup(place: ObjectStore, pond: str) -> Backup | None:
 
     Raises: as `list_backups`.
     """
-    names = sorted((named.name for named in place.list(_FOLDER)), reverse=True)
+    names = sorted((info.name for info in place.list(_FOLDER)), reverse=True)
     return next((backup for name in names if (backup := _read(place, name)).pond == pond), None)
 
 
@@ -311,8 +311,8 @@ def stored_objects(place: Objects, backup: Backup, scratch: Path) -> Iterator[St
 
     Raises: `Corrupt` when the list is damaged.
     """
-    for listed in () if backup.own is None else backup.own.objects:
-        file = fetch_object(place, file_name(listed), scratch / "objects.gz", listed.checksum)
+    for entry in () if backup.own is None else backup.own.objects:
+        file = fetch_object(place, file_name(entry), scratch / "objects.gz", entry.checksum)
         with gzip.open(file, "rb") as lines:
             for line in lines:
                 yield _OBJECT.decode(line)

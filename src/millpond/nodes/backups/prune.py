@@ -99,7 +99,7 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
         needed = {name for b in backups if id(b) in staying for name in _names(place, b, scratch)}
         removed = 0
         for folder in ("files", "parts", LAYERS_FOLDER):
-            names = [listed.name for listed in place.list(folder) if listed.name not in needed]
+            names = [info.name for info in place.list(folder) if info.name not in needed]
             for at in range(0, len(names), _DELETED_AT_ONCE):
                 lease.confirm()
                 place.delete(*names[at : at + _DELETED_AT_ONCE])

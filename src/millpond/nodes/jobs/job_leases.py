@@ -60,17 +60,17 @@ class JobLeases:
 
         Raises: as `Space.write`.
         """
-        held = self._take(job, ending)
-        if held is None:
+        hold = self._take(job, ending)
+        if hold is None:
             yield None
             return
         try:
             step("job.leased")
-            yield held
+            yield hold
         finally:
             with self._lock:
                 self._held.pop(job, None)
-            self._space.write(lambda tx: held.row.give_back(tx, held.lease))
+            self._space.write(lambda tx: hold.row.give_back(tx, hold.lease))
 
     def _take(self, job: str, ending: threading.Event) -> _Held | None:
         row, at = self._row(job), self._clock.monotonic()
@@ -83,10 +83,10 @@ class JobLeases:
         lease = self._space.write(lambda tx: row.take(tx, holder)) if free else None
         if lease is None:
             return None
-        held = _Held(row, lease, ending, self._clock, at)
+        hold = _Held(row, lease, ending, self._clock, at)
         with self._lock:
-            self._held[job] = held
-        return held
+            self._held[job] = hold
+        return hold
 
     def renew(self) -> None:
         """Say that this node lives, for all that it has.
@@ -95,13 +95,13 @@ class JobLeases:
         """
         now = self._clock.monotonic()
         with self._lock:
-            due = [held for held in self._held.values() if not held.row.is_young(held.lease, RENEW_SECONDS)]
-        for held in due:
-            renewed = self._space.write(partial(held.row.renew, held=held.lease))
+            due = [hold for hold in self._held.values() if not hold.row.is_young(hold.lease, RENEW_SECONDS)]
+        for hold in due:
+            renewed = self._space.write(partial(hold.row.renew, held=hold.lease))
             if renewed is None:
-                held.set()
+                hold.set()
             else:
-                held.lease, held.renewed_at = renewed, now
+                hold.lease, hold.renewed_at = renewed, now
 
     def dead(self) -> set[str]:
         """The jobs whose nodes died; their leases are free now.

@@ -85,10 +85,10 @@ class Fence:
     def may_follow(self, source: NodeList) -> bool:
         """True when entries of a node that has this list may be entered."""
         with self._lock:
-            held = self.promise
-            if held.epoch <= self.current.epoch or source.epoch > held.epoch:
+            promise = self.promise
+            if promise.epoch <= self.current.epoch or source.epoch > promise.epoch:
                 return True
-            return source.epoch == held.epoch and source.primary == held.candidate
+            return source.epoch == promise.epoch and source.primary == promise.candidate
 
     def epoch_next(self) -> int:
         """An epoch later than all that this node knows of."""

@@ -35,10 +35,10 @@ class Members:
 
     def _list_here(self) -> NodeList:
         """The list of the log. One without nodes, or none, lets the settings count."""
-        stored = self.stored.current()
-        if stored is None:
+        members = self.stored.current()
+        if members is None:
             return NodeList(0, self.settings_urls)
-        return stored if stored.nodes else NodeList(stored.epoch, self.settings_urls, (), stored.position)
+        return members if members.nodes else NodeList(members.epoch, self.settings_urls, (), members.position)
 
     @property
     def current(self) -> NodeList:

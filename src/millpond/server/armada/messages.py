@@ -92,8 +92,8 @@ def plain_message(stream: StreamName, event: Event) -> bytes | None:
 
 def stored_message(_stream: StreamName, event: Event) -> bytes:
     """The message of an event of any kind to a client of Millpond."""
-    stored = pb.StoredEvent(kind=event.kind, payload=event.payload, headers=event.headers, time_ms=event.time_ms)
-    return pb.EventStreamMessage(id=event.id, stored=stored).SerializeToString()
+    message = pb.StoredEvent(kind=event.kind, payload=event.payload, headers=event.headers, time_ms=event.time_ms)
+    return pb.EventStreamMessage(id=event.id, stored=message).SerializeToString()
 
 
 def marker(id_: str, which: pb.Marker) -> bytes:

@@ -81,8 +81,8 @@ def _stored_line(_stream: StreamName, event: Event) -> bytes:
         payload = {"payload": event.payload.decode()}
     except UnicodeDecodeError:
         payload = {"payloadBase64": base64.b64encode(event.payload).decode()}
-    stored = {"kind": event.kind, "timeMs": event.time_ms, "headers": dict(event.headers), **payload}
-    return _line({"id": event.id, "event": stored})
+    line = {"kind": event.kind, "timeMs": event.time_ms, "headers": dict(event.headers), **payload}
+    return _line({"id": event.id, "event": line})
 
 
 def _marker_line(id_: str, which: pb.Marker) -> bytes:

@@ -74,17 +74,17 @@ def _errors(call: Call[Means], request: pb.JobsRequest) -> pb.JobErrorsResponse:
 
 
 def _active_queues(call: Call[Means], _: Empty) -> pb.ActiveQueuesResponse:
-    means, queues, left = call.service, [], ACTIVE_STREAMS_MAX
+    means, queues, room = call.service, [], ACTIVE_STREAMS_MAX
     after: str | None = None
     while page := means.queues.list(after, limit=1_000):
         for name in (queue.name for queue in patiently(page) if may_see_queue(call.caller, queue.name)):
-            streams = means.events.store.streams(name, limit=left + 1)
-            if len(streams) > left:
+            streams = means.events.store.streams(name, limit=room + 1)
+            if len(streams) > room:
                 raise Unavailable(
                     "there are too many job sets to look for active jobs", kind="active_queues",
                     job_sets_max=ACTIVE_STREAMS_MAX, hint="ask for the status of jobs",
                 )  # fmt: skip
-            left -= len(streams)
+            room -= len(streams)
             readable = (stream for stream in patiently(streams) if may_stream(call.caller, "read", stream))
             if any(_is_active(means.active, stream) for stream in readable):
                 queues.append(name)
@@ -107,9 +107,7 @@ def _records(call: Call[Means], job_ids: Iterable[str]) -> dict[str, JobRecord]:
         )  # fmt: skip
     records = call.service.records
     locations = records.locations(ids).items()
-    return records.of(
-        {id_: location for id_, location in locations if may_stream(call.caller, "read", location.stream)}
-    )
+    return records.of({id_: job for id_, job in locations if may_stream(call.caller, "read", job.stream)})
 
 
 def _state(record: JobRecord | None) -> Any:

@@ -91,12 +91,12 @@ def _get(call: Call[Means], request: pb.QueueName) -> pb.Queue:
 
 
 async def _list(call: Call[Means], request: pb.QueuesRequest) -> AsyncGenerator[tuple[bytes], None]:
-    means, left = call.service, request.num or math.inf
+    means, room = call.service, request.num or math.inf
     after: str | None = None
-    while left > 0 and (queues := await run_sync(lambda: means.queues.list(after, limit=_LISTED_AT_ONCE))):  # noqa: B023
+    while room > 0 and (queues := await run_sync(lambda: means.queues.list(after, limit=_LISTED_AT_ONCE))):  # noqa: B023
         for queue in queues:
-            if may_see_queue(call.caller, queue.name) and left > 0:
-                left -= 1
+            if may_see_queue(call.caller, queue.name) and room > 0:
+                room -= 1
                 yield (pb.QueuesMessage(queue=_message(queue)).SerializeToString(),)
         after = queues[-1].name
     yield (pb.QueuesMessage(end=pb.QueuesMessage.End()).SerializeToString(),)

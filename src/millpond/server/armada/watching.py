@@ -107,8 +107,8 @@ class Watching:
         """
         if self._closed is not None:
             raise self._closed
-        with self._shares.holding(name, streams) as held:
-            if streams and not held:
+        with self._shares.holding(name, streams) as has_room:
+            if streams and not has_room:
                 raise Unavailable(
                     "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._shares.total,
                     hint="watch again in a moment, or through another node",
@@ -186,9 +186,9 @@ class Watching:
         if self._closed is not None:
             raise self._closed
         key = (stream, mark, after)
-        held = self._slices.get(key)
-        if held is not None:
-            return held
+        piece = self._slices.get(key)
+        if piece is not None:
+            return piece
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.ensure_future(self._read(stream, after, mark, share))
@@ -202,10 +202,10 @@ class Watching:
         return slices[0] if slices else Slice(stream, [], page.after, page.gap)
 
     def _hold(self, of: tuple[StreamName, int], after: int, slices: list[Slice]) -> None:
-        for made in slices:
+        for piece in slices:
             if (*of, after) not in self._slices:
-                self._slices.put((*of, after), made)
-            after = made.after
+                self._slices.put((*of, after), piece)
+            after = piece.after
 
 
 def _cut(stream: StreamName, events: Sequence[Event], *, gap: bool) -> list[Slice]:

@@ -26,7 +26,7 @@ from starlette.responses import RedirectResponse, Response
 
 from millpond.errors import Denied, Invalid
 from millpond.nodes.node import Node
-from millpond.nodes.tokens import Caller, split_place
+from millpond.nodes.tokens import Caller, split_pattern
 from millpond.server.access import bearer_of
 from millpond.server.dispatch import Routes
 from millpond.server.lakefs.access import may as may_repository
@@ -140,7 +140,7 @@ def allowed(caller: Caller, right: str, on: On, name: str) -> bool:
         case On.REPOSITORY:
             return may_repository(caller, right, name)
         case On.BODY_BRANCH:
-            return any(fnmatchcase(name, split_place(pattern)[0]) for pattern in caller.patterns(right, "repo"))
+            return any(fnmatchcase(name, split_pattern(pattern)[0]) for pattern in caller.patterns(right, "repo"))
         case _:
             return bool(caller.patterns(right, "map"))
 
@@ -171,9 +171,9 @@ def action(router: Routes, name: str) -> Callable[[Act], Act]:
     return declare
 
 
-def answer_of(made: str | Response) -> Response:
+def answer_of(content: str | Response) -> Response:
     """The answer after a change: itself, or the way to the page that shows it."""
-    return RedirectResponse(made, 303, {"Cache-Control": "no-store"}) if isinstance(made, str) else made
+    return RedirectResponse(content, 303, {"Cache-Control": "no-store"}) if isinstance(content, str) else content
 
 
 def secret_of(request: Request) -> str:

@@ -31,7 +31,7 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
     columns, rows = list(history["columns"]), history["rows"]
     for names, noun in _SPANS.items():
         if set(names) <= set(columns) and _TIME not in columns:  # ranges with times are drawn by these
-            spans = [_span(columns, row, *(_place(row[columns.index(name)]) for name in names)) for row in rows]
+            spans = [_span(columns, row, *(_instant(row[columns.index(name)]) for name in names)) for row in rows]
             spans = sorted(spans, key=lambda span: span.start)
             words, first, last = human_count(len(spans), noun), spans[0].start, max(span.stop for span in spans)
             shown = _at if noun == "session" else "{:.0f}".format
@@ -41,8 +41,8 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
     if _TIME not in columns:
         return []
     at = columns.index(_TIME)
-    rows = sorted(rows, key=lambda row: _place(row[at]))
-    starts = [_place(row[at]) for row in rows]
+    rows = sorted(rows, key=lambda row: _instant(row[at]))
+    starts = [_instant(row[at]) for row in rows]
     # The newest value holds until now; what lies far behind it would take all the room.
     end = max(min(float(now_ms), starts[-1] + max((starts[-1] - starts[0]) / _TAIL, _TAIL_MS_MIN)), starts[-1] + 1)
     spans = [
@@ -62,7 +62,7 @@ def drawn_history(history: Mapping[str, Any] | None, now_ms: int) -> list[Markup
 
 def _drawn_buckets(columns: list[str], rows: list[list[Any]]) -> list[Markup]:
     """Bars of the first number of an aggregate, a bar for each of its buckets."""
-    rows = sorted(rows, key=lambda row: _place(row[columns.index(_BUCKET)]))
+    rows = sorted(rows, key=lambda row: _instant(row[columns.index(_BUCKET)]))
     number = next((name for name in columns if name not in _PARTS and _is_number(rows, columns.index(name))), None)
     if number is None or len(rows) < 2:
         return []
@@ -70,7 +70,7 @@ def _drawn_buckets(columns: list[str], rows: list[list[Any]]) -> list[Markup]:
     values = [row[columns.index(number)] or 0 for row in rows]
     words, ends = f"{number} by bucket, at most {max(values):,.10g}", (rows[0], rows[-1])
     drawing = bars(values, f"{number} by bucket", titles)
-    return [captioned(drawing, words, *(_at(_place(row[columns.index(_BUCKET)])) for row in ends))]
+    return [captioned(drawing, words, *(_at(_instant(row[columns.index(_BUCKET)])) for row in ends))]
 
 
 def time_span(history: Mapping[str, Any] | None, now_ms: int) -> tuple[int, int] | None:
@@ -79,7 +79,7 @@ def time_span(history: Mapping[str, Any] | None, now_ms: int) -> tuple[int, int]
     column = next((columns.index(name) for name in TIMES if name in columns), None)
     if history is None or column is None or not history["rows"]:
         return None
-    return int(min(_place(row[column]) for row in history["rows"])), now_ms
+    return int(min(_instant(row[column]) for row in history["rows"])), now_ms
 
 
 def _at(millis: float) -> str:
@@ -91,7 +91,7 @@ def _is_number(rows: Sequence[Sequence[Any]], column: int) -> bool:
     return bool(values) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
-def _place(cell: Any) -> float:
+def _instant(cell: Any) -> float:
     """A time or a number as a number."""
     return datetime.fromisoformat(cell).timestamp() * 1000 if isinstance(cell, str) else float(cell)
 

@@ -64,7 +64,7 @@ def _add_maps(router: Routes, node: Node) -> None:
         """A page of the maps that the caller may read, by name; at a ref, as they are there."""
         pond, branch = pond_at(request, ref)
         names = [definition.name for definition in pond.catalogue.list()] if pond is node.pond else [
-            opened.name for opened in pond.maps()
+            pond_map.name for pond_map in pond.maps()
         ]  # fmt: skip
         readable = (name for name in names if name > after and name.startswith(prefix) and caller.may("read", name))
         page = list(islice(readable, PAGE_ROWS + 1))
@@ -73,10 +73,10 @@ def _add_maps(router: Routes, node: Node) -> None:
         loads = loads_of(node, of_main)
         branches, more_branches = _branches_of_maps(node, caller) if of_main else ({}, "")
         maps = [
-            _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads.get(name, ())), None),
+            _facts(pond_map) | {"loaded_ms": next((load["time_ms"] for load in loads.get(name, ())), None),
                               "hours": by_hour(loads[name], now_ms) if of_main else None,
                               "branches": branches.get(name, [])}
-            for name in shown if (opened := _opened(pond, name)) is not None
+            for name in shown if (pond_map := _opened(pond, name)) is not None
         ]  # fmt: skip
         more = link("/console/maps", prefix=prefix, ref=ref, after=shown[-1]) if len(page) > PAGE_ROWS else None
         drawn = {own["name"]: bars(own["hours"] or (), f"rows loaded by hour into {own['name']}") for own in maps}
@@ -100,30 +100,30 @@ def _add_map(router: Routes, node: Node) -> None:
         `when` the alerts of a rule that is tried.
         """
         pond, branch = pond_at(request, ref)
-        opened = pond.map(name)
+        pond_map = pond.map(name)
         fields = {
             "key": key, "at": at, "known_at": known_at, "where": where, "resolution": resolution, "when": when,
             "buckets": buckets, "since": since,
         }  # fmt: skip
         question: dict[str, str | None] = {field: text or None for field, text in fields.items()}
-        actions = actions_at(caller, actions_of(caller, On.MAP, opened.name), ref, branch=branch)
+        actions = actions_at(caller, actions_of(caller, On.MAP, pond_map.name), ref, branch=branch)
         values: dict[str, Any] = {
-            "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
-            "rows": None, "ref": ref_shown(ref), "branched": opened.layers is not None, "loads": [],
-            "settings": settings_of(opened.definition), "actions": actions,
-            "layers": _layers(opened), "branches": [], "next_branches": None, "alerts": [],
-            "trial": None, "on_main": pond is node.pond or _opened(node.pond, opened.name) is not None,
+            "map": _facts(pond_map), "question": question, "answer": None, "history": None, "problem": None,
+            "rows": None, "ref": ref_shown(ref), "branched": pond_map.layers is not None, "loads": [],
+            "settings": settings_of(pond_map.definition), "actions": actions,
+            "layers": _layers(pond_map), "branches": [], "next_branches": None, "alerts": [],
+            "trial": None, "on_main": pond is node.pond or _opened(node.pond, pond_map.name) is not None,
         }  # fmt: skip
         if pond is node.pond:
-            values["loads"] = loads_of(node, [opened.name])[opened.name][:PAGE_ROWS]
-            if opened.definition.aggregation is not None:
-                values["alerts"] = [plain(rule) for rule in opened.alerts.list()]
-        if pond is node.pond and opened.layers is not None:
+            values["loads"] = loads_of(node, [pond_map.name])[pond_map.name][:PAGE_ROWS]
+            if pond_map.definition.aggregation is not None:
+                values["alerts"] = [plain(rule) for rule in pond_map.alerts.list()]
+        if pond is node.pond and pond_map.layers is not None:
             branches, after = _branches_of_maps(node, caller, after_branch)
-            values["branches"] = branches.get(opened.name, [])
+            values["branches"] = branches.get(pond_map.name, [])
             values["next_branches"] = link(request.url.path, after_branch=after) if after else None
         try:
-            values |= _answer(node, opened, question)
+            values |= _answer(node, pond_map, question)
         except Invalid as error:
             values["problem"] = {"message": error.message, "hint": error.hint}
         return answered(request, "map", values, _drawn(values, node.clock.now_ms()))
@@ -183,9 +183,9 @@ def _opened(pond: Pond | RefPond, name: str) -> Map | None:
         return None
 
 
-def _facts(opened: Map) -> dict[str, Any]:
+def _facts(pond_map: Map) -> dict[str, Any]:
     """A map as pages show it; `aggregation` is of an aggregate."""
-    info, own = opened.info(), opened.definition
+    info, own = pond_map.info(), pond_map.definition
     names = ("name", "store", "rows", "shard_bytes", "position", "parts_queued", "query")
     parts = [] if own.value is None else own.value.parts
     rules = own.aggregation and {
@@ -201,38 +201,38 @@ def _facts(opened: Map) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict[str, Any]:
+def _answer(node: Node, pond_map: Map, question: Mapping[str, str | None]) -> dict[str, Any]:
     """The answer to a question, and the history of its key; or the rows that meet a condition, or a trial of a rule.
 
     Raises: `Invalid` for a key, a time or a condition that the map cannot have.
     """
     if question["when"] is not None:
-        trial = opened.alerts.try_(question["when"], buckets=question["buckets"] or 1, since=question["since"])
+        trial = pond_map.alerts.try_(question["when"], buckets=question["buckets"] or 1, since=question["since"])
         return {"trial": plain(trial)}
     key, at, known_at, wider = (question[name] for name in ("key", "at", "known_at", "resolution"))
     if question["where"] is not None:
-        return {"rows": shown_rows(node.lookups.scan(opened, question["where"], None, known_at, wider), _HISTORY_MAX)}
+        return {"rows": shown_rows(node.lookups.scan(pond_map, question["where"], None, known_at, wider), _HISTORY_MAX)}
     if key is None:
         return {}
-    answer = node.lookups.get(opened, key, at, known_at)
+    answer = node.lookups.get(pond_map, key, at, known_at)
     answer["shown"] = _without_types(answer)
-    rows = node.lookups.scan(opened, rows_of_key(opened, key), None, known_at, wider)
+    rows = node.lookups.scan(pond_map, rows_of_key(pond_map, key), None, known_at, wider)
     column = next((name for name in TIMES if name in rows.schema.names), None)
     history = shown_rows(rows, _HISTORY_MAX) if column is None else newest_rows(rows, column, _HISTORY_MAX)
     return {"answer": answer, "history": history}
 
 
-def rows_of_key(opened: Map, key: str) -> list[tuple[str, str, str | int]]:
+def rows_of_key(pond_map: Map, key: str) -> list[tuple[str, str, str | int]]:
     """The condition that the rows of a key meet.
 
     Raises: `Invalid` for a key of a map of ranges that is no number.
     """
-    if opened.kind.keyed:
+    if pond_map.kind.keyed:
         return [("key", "=", key)]
     try:
         number = int(key)
     except ValueError:
-        raise Invalid("the key is no whole number", kind="key_number", map=opened.name, key=key,
+        raise Invalid("the key is no whole number", kind="key_number", map=pond_map.name, key=key,
                       hint="give a number, such as 42") from None  # fmt: skip
     return [("key_start", "<=", number), ("key_end", ">", number)]
 
@@ -259,8 +259,8 @@ def _without_types(answer: Any) -> Any:
     return answer["value"]
 
 
-def _layers(opened: Map) -> list[dict[str, Any]]:
-    layers = opened.layers
+def _layers(pond_map: Map) -> list[dict[str, Any]]:
+    layers = pond_map.layers
     manifest = None if layers is None else layers.head().manifest
     if manifest is None:
         return []
@@ -283,26 +283,27 @@ def _branches_of_maps(node: Node, caller: Caller, after: str = "") -> tuple[dict
     if not may_repository(caller, "read", POND):
         return {}, ""
     try:
-        opened = node.pond.repository(POND)
-        page = opened.branches(after=after, amount=PAGE_ROWS)
+        repository = node.pond.repository(POND)
+        page = repository.branches(after=after, amount=PAGE_ROWS)
     except NotFound:  # no map was ever branched
         return {}, ""
     differing: dict[str, list[str]] = {}
-    main = opened.branches(MAIN, amount=1).items[0].commit_id
+    main = repository.branches(MAIN, amount=1).items[0].commit_id
     branches = [branch for branch in page.items if branch.name != MAIN]
     # In a bucket each comparison waits for objects that no other one needs.
-    compared = at_once(opened.context.ranges.inner, [partial(_changed, opened, main, branch) for branch in branches])
+    acts = [partial(_changed, repository, main, branch) for branch in branches]
+    compared = at_once(repository.context.ranges.inner, acts)
     for branch, names in zip(branches, compared, strict=True):
         for name in names:
             differing.setdefault(name, []).append(branch.name)
     return differing, page.next_offset if page.has_more else ""
 
 
-def _changed(opened: Repository, main: str, branch: Named) -> set[str]:
+def _changed(repository: Repository, main: str, branch: Named) -> set[str]:
     """The maps that were changed on a branch; none on one that was deleted meanwhile."""
     try:
-        committed = opened.diff(main, branch.commit_id, MAPS, amount=_MAPS_MAX)
-        staged = opened.branch(branch.name).diff(MAPS, amount=_MAPS_MAX)
+        committed = repository.diff(main, branch.commit_id, MAPS, amount=_MAPS_MAX)
+        staged = repository.branch(branch.name).diff(MAPS, amount=_MAPS_MAX)
     except NotFound:
         return set()
     return {change.path.removeprefix(MAPS) for page in (committed, staged) for change in page.items}

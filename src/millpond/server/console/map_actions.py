@@ -122,8 +122,8 @@ def _add_definitions(router: Routes, node: Node) -> None:
         note_change(request, branch=form.get("branch", MAIN), ref=ref)
         need_repository(caller_in(request), "write", POND, branch or MAIN)
         with node.appending():
-            made = Refs(node.at_refs.refs, caller_in(request).need).restore(ref, branch or MAIN, maps=[name])
-        note_change(request, commit=made.id)
+            commit = Refs(node.at_refs.refs, caller_in(request).need).restore(ref, branch or MAIN, maps=[name])
+        note_change(request, commit=commit.id)
         return _page(name, branch)
 
 
@@ -137,18 +137,18 @@ def _add_rows(router: Routes, node: Node) -> None:
         name = request.path_params["name"]
         order = typed("form", {field: form[field] for field in ("what", "before") if field in form}, MaintenanceRequest)
         note_change(request, what=str(order.what))
-        opened = pond_changed(request, form).map(name)
-        return _done(request, form, str(order.what), name, tend(node, opened, order)["report"])
+        pond_map = pond_changed(request, form).map(name)
+        return _done(request, form, str(order.what), name, tend(node, pond_map, order)["report"])
 
     @action(router, "delete")
     def delete_key(request: Request, form: Form) -> Response:
-        opened, key = pond_changed(request, form).map(request.path_params["name"]), form["key"]
+        pond_map, key = pond_changed(request, form).map(request.path_params["name"]), form["key"]
         note_change(request, key=key)
         purge = form.get("purge")
-        where = condition_text(opened.definition, rows_of_key(opened, key))
+        where = condition_text(pond_map.definition, rows_of_key(pond_map, key))
         order = DeleteRequest(where, now=purge in _PURGES, branches=purge == _PURGES[1])
-        report = delete(node, request, opened, order)
-        return _done(request, form, f"deleted the rows of {key}", opened.name, report)
+        report = delete(node, request, pond_map, order)
+        return _done(request, form, f"deleted the rows of {key}", pond_map.name, report)
 
 
 def _add_alerts(router: Routes, node: Node) -> None:
@@ -188,13 +188,13 @@ def _add_loads(router: Routes, node: Node) -> None:
         stream = BodyStream(request)
         whole = await stream.start()
 
-        with ExitStack() as held:
+        with ExitStack() as stack:
 
             def save() -> _Dropped:
                 try:
                     content = FormContent(boundary or b"-", stream.chunks() if whole is None else iter([whole]))
                     check_secret(request, content.fields.get("secret", ""))
-                    return _saved(node, request, content, held)
+                    return _saved(node, request, content, stack)
                 except ApiError as error:
                     raise _no_form(str(error)) from None
 
@@ -210,19 +210,19 @@ def _add_loads(router: Routes, node: Node) -> None:
     def show(request: Request, caller: Caller, name: str, branch: str, after: str = "") -> Response:
         """The keys that the load changed since its branch parted from main."""
         _check_branch(branch)
-        opened = node.pond.map(name)
-        keys, following = keys_that_differ(node, caller, MAIN, branch, map=opened.name, three_dots=True, after=after)
+        pond_map = node.pond.map(name)
+        keys, following = keys_that_differ(node, caller, MAIN, branch, map=pond_map.name, three_dots=True, after=after)
         more = link(request.url.path, branch=branch, after=following["after"]) if following else None
-        return answered(request, "load", {"map": opened.name, "branch": branch, "keys": keys, "next": more})
+        return answered(request, "load", {"map": pond_map.name, "branch": branch, "keys": keys, "next": more})
 
     @action(router, "publish")
     def publish(request: Request, form: Form) -> str | Response:
         branch = _branch_of(node, request, form)
         node.need_primary()
         name, main = request.path_params["name"], node.pond.repository(POND).branch(MAIN)
-        made = merged(request, form, main, branch, f"Load into {name}", {"branch": branch})
-        if isinstance(made, Response):
-            return made
+        commit = merged(request, form, main, branch, f"Load into {name}", {"branch": branch})
+        if isinstance(commit, Response):
+            return commit
         node.pond.refs.delete_branch(branch)
         return _page(name)
 
@@ -252,8 +252,8 @@ class _Dropped:
         return type(error)(own(error.message), kind=error.kind, hint=own(error.hint), **values)
 
 
-def _saved(node: Node, request: Request, content: FormContent, held: ExitStack) -> _Dropped:
-    """The file of a form, saved in a folder that `held` removes."""
+def _saved(node: Node, request: Request, content: FormContent, stack: ExitStack) -> _Dropped:
+    """The file of a form, saved in a folder that `stack` removes."""
     name = request.path_params["name"]
     if pond_changed(request, content.fields).map(name).definition.store is not Store.LAYERS:
         raise Invalid(
@@ -264,7 +264,7 @@ def _saved(node: Node, request: Request, content: FormContent, held: ExitStack) 
     file = PurePath(content.file_name.replace("\\", "/")).name
     folder = writer_folder(node.pond.folder, node.clock)
     folder.mkdir(parents=True)
-    held.callback(remove_tree, folder)
+    stack.callback(remove_tree, folder)
     path = folder / f"file{''.join(_endings(file))}"
     _save(content.chunks(), path)
     return _Dropped(name, file, path, branch_in(content.fields))

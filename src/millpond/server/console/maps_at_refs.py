@@ -29,9 +29,9 @@ _OF_MAIN = ("publish", "discard", "alert", "unalert")
 """The actions on what a page loaded from `main`, and on alerts, which are about `main`."""
 
 
-def is_branch(opened: Repository, ref: str) -> bool:
+def is_branch(repository: Repository, ref: str) -> bool:
     """True for the name of a branch."""
-    return any(item.name == ref for item in opened.branches(ref, amount=1, hidden=True).items)
+    return any(item.name == ref for item in repository.branches(ref, amount=1, hidden=True).items)
 
 
 def pond_at(request: Request, ref: str) -> tuple[Pond | RefPond, bool]:

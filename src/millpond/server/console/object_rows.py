@@ -87,11 +87,11 @@ def _confined(
 def _parquet(file: Any, limit: int) -> pa.Table:
     from pyarrow import parquet
 
-    opened = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
-    names = opened.schema_arrow.names
+    parquet_file = parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    names = parquet_file.schema_arrow.names
     columns = names[:_COLUMNS_MAX] if len(names) > _COLUMNS_MAX else None
-    batches = list(islice(opened.iter_batches(limit + 1, columns=columns, use_threads=False), 1))
-    return pa.Table.from_batches(batches, batches[0].schema if batches else opened.schema_arrow)
+    batches = list(islice(parquet_file.iter_batches(limit + 1, columns=columns, use_threads=False), 1))
+    return pa.Table.from_batches(batches, batches[0].schema if batches else parquet_file.schema_arrow)
 
 
 def _csv(file: Any, _limit: int) -> pa.Table:

@@ -50,7 +50,7 @@ class Tables:
         self, maps: Sequence[Map], others: Sequence[QueryableTable], differing: Differing | None = None
     ) -> None:
         self._differing = differing
-        self.maps = {opened.name: opened for opened in maps}
+        self.maps = {pond_map.name: pond_map for pond_map in maps}
         self.others = {table.name: table for table in others}
         self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
         self._snapshots: dict[str, Snapshot] = {}
@@ -92,19 +92,19 @@ class Tables:
         if begun.other:
             table = self.others[begun.table]
             return table.scan(condition_of(begun.bounds, table.schema), begun.columns)
-        opened = self.maps[begun.table]
-        condition = condition_of(begun.bounds, askable_schema(opened.definition))
-        return opened.scan(condition, begun.columns, resolution=begun.resolution)
+        pond_map = self.maps[begun.table]
+        condition = condition_of(begun.bounds, askable_schema(pond_map.definition))
+        return pond_map.scan(condition, begun.columns, resolution=begun.resolution)
 
     def _values(self, lookup: Lookup) -> pa.Array:
         lookup_bytes(len(lookup.columns), declared_sizes(lookup.columns), MEMORY_BYTES)
         table = read_arrow_stream(lookup.columns)
         columns = {name: table[name].combine_chunks() for name in table.column_names}
-        keys, at, opened = columns["keys"], columns.get("at", lookup.at), self.maps[lookup.map]
+        keys, at, pond_map = columns["keys"], columns.get("at", lookup.at), self.maps[lookup.map]
         if "known_at" in columns:
-            return opened.lookup(keys, at, known_at=columns["known_at"], window=lookup.window)
+            return pond_map.lookup(keys, at, known_at=columns["known_at"], window=lookup.window)
         if lookup.map not in self._snapshots:  # one for all of a query
-            self._snapshots[lookup.map] = opened.snapshot()
+            self._snapshots[lookup.map] = pond_map.snapshot()
         return self._snapshots[lookup.map].lookup(keys, at, window=lookup.window)
 
 

@@ -274,10 +274,10 @@ def _names_of_workflows(call: Calls) -> list[str]:
 
 
 def _run(
-    call: Calls, id: str, tenant: str, places: tuple[str, int, str], now_ms: int
+    call: Calls, id: str, tenant: str, starts: tuple[str, int, str], now_ms: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A run, and its graph with the states of the steps that are listed; its lists begin behind the places."""
-    name, (after, queued, child) = engine.run_id(id), places
+    name, (after, queued, child) = engine.run_id(id), starts
     run = run_of(call, id)
     request = protocol.ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
     if after:
@@ -319,10 +319,10 @@ def _variable(name: Any) -> str:
 
 def _queue(call: Calls, run: Any, behind: int, here: Callable[..., str]) -> dict[str, Any]:
     """The number of threads that wait until fewer move, and a page of them behind one."""
-    left = [number for number in run.thread_run_queue if number > behind]
-    names = (protocol.InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number) for number in left[:PAGE_ROWS])
+    numbers = [number for number in run.thread_run_queue if number > behind]
+    names = (protocol.InactiveThreadRunId(wf_run_id=run.id, thread_run_number=number) for number in numbers[:PAGE_ROWS])
     rows = [row.thread_run for row in call.all("GetInactiveThreadRun", names) if row is not None]
-    more = left[PAGE_ROWS - 1] if len(left) > PAGE_ROWS else None
+    more = numbers[PAGE_ROWS - 1] if len(numbers) > PAGE_ROWS else None
     return {
         "count": len(run.thread_run_queue),
         "threads": [

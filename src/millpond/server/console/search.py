@@ -104,16 +104,16 @@ def _maps_at_refs(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     name, _, key = text.partition("/")
     if not caller.may("read", name) or _there(lambda: node.pond.map(name)):
         return
-    opened = node.pond.repository(POND)
+    repository = node.pond.repository(POND)
 
     def first_there(refs: Iterable[str], amount: int) -> Iterator[Hit]:
-        there = (ref for ref in refs if _there(lambda ref=ref: opened.ref(ref).stat(map_path(name))))  # type: ignore[misc]
+        there = (ref for ref in refs if _there(lambda ref=ref: repository.ref(ref).stat(map_path(name))))  # type: ignore[misc]
         for ref in islice(there, amount):
             yield f"the map {name} at {ref}", link(f"/console/maps/{segment(name)}", ref=ref, key=key)
 
-    for page in (opened.branches(amount=_REFS_MAX), opened.tags(amount=_REFS_MAX)):
+    for page in (repository.branches(amount=_REFS_MAX), repository.tags(amount=_REFS_MAX)):
         yield from first_there((item.name for item in page.items), _HITS_MAX)
-    history = opened.ref(MAIN).log(Window(first_parent=True), limit=_COMMITS_MAX)
+    history = repository.ref(MAIN).log(Window(first_parent=True), limit=_COMMITS_MAX)
     yield from first_there((commit.id for commit in history), 1)
 
 
@@ -135,24 +135,24 @@ def _repositories(node: Node, caller: Caller, text: str) -> Iterator[Hit]:
     if not slash:
         yield f"the repository {name}", page
         return
-    opened = node.pond.repository(name)
+    repository = node.pond.repository(name)
     if path:
-        for ref in islice(_refs_with(opened, path), _HITS_MAX):
-            at = "" if ref == opened.record.default_branch else f" at {ref}"
+        for ref in islice(_refs_with(repository, path), _HITS_MAX):
+            at = "" if ref == repository.record.default_branch else f" at {ref}"
             yield f"objects of {name}{at}", link(f"{page}/objects", ref=ref, prefix=path)
 
 
-def _refs_with(opened: Repository, path: str) -> Iterator[str]:
+def _refs_with(repository: Repository, path: str) -> Iterator[str]:
     """The default branch when it has objects under a path, else the first branches and tags that have."""
 
     def has(ref: str) -> bool:
-        return _there(lambda: opened.ref(ref).list(path, amount=1).results or None)
+        return _there(lambda: repository.ref(ref).list(path, amount=1).results or None)
 
-    default = opened.record.default_branch
+    default = repository.record.default_branch
     if has(default):
         yield default
         return
-    for page in (opened.branches(amount=_OBJECT_REFS_MAX), opened.tags(amount=_OBJECT_REFS_MAX)):
+    for page in (repository.branches(amount=_OBJECT_REFS_MAX), repository.tags(amount=_OBJECT_REFS_MAX)):
         yield from filter(has, (item.name for item in page.items))
 
 

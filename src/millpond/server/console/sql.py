@@ -60,7 +60,7 @@ def _tables(node: Node, request: Request, caller: Caller) -> Tables:
         return difference_tables(differences_here(lambda: Refs(node.at_refs.refs).states))(name, map, sides, three_dots)
 
     return Tables(
-        [opened for opened in pond.maps() if caller.may("read", opened.name)],
+        [pond_map for pond_map in pond.maps() if caller.may("read", pond_map.name)],
         [
             EventTable(lambda: node.events, lambda stream: may_stream(caller, "read", stream)),
             *version_tables(lambda: pond.repositories, lambda name: may_repository(caller, "read", name)),

@@ -148,12 +148,12 @@ def _with_jobs(
     streams: list[dict[str, Any]], active: Callable[[], ActiveJobs], events_max: int
 ) -> list[dict[str, Any]]:
     """The same streams with the jobs of each by state: None while there are more events than are read at once."""
-    left = events_max
+    room = events_max
     for stream in streams:
         stream["jobs"] = None
         with suppress(MillpondError):  # too many are active, or it is damaged
-            counts, count = active().count(StreamName(stream["queue"], stream["job_set"]), max(0, left))
-            left -= count
+            counts, count = active().count(StreamName(stream["queue"], stream["job_set"]), max(0, room))
+            room -= count
             stream["jobs"] = None if counts is None else dict(sorted(counts.items()))
     return streams
 

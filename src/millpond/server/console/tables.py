@@ -54,10 +54,10 @@ def newest_rows(rows: pa.RecordBatchReader, column: str, limit: int) -> dict[str
 
 def _small(rows: pa.RecordBatchReader | pa.Table, limit: int, bytes_max: int | None) -> Iterator[pa.RecordBatch | None]:
     """The first rows, in batches; large rows one by one, and None where there are too many bytes for another."""
-    left, size = limit, 0
+    room, size = limit, 0
     for batch in rows.to_batches() if hasattr(rows, "to_batches") else rows:
-        head = batch.slice(0, left)
-        step = left if bytes_max is None or size + head.nbytes <= bytes_max else 1
+        head = batch.slice(0, room)
+        step = room if bytes_max is None or size + head.nbytes <= bytes_max else 1
         for at in range(0, head.num_rows, step):
             if bytes_max is not None and size >= bytes_max:
                 yield None
@@ -65,8 +65,8 @@ def _small(rows: pa.RecordBatchReader | pa.Table, limit: int, bytes_max: int | N
             part = head.slice(at, step)
             size += part.nbytes
             yield part
-        left -= head.num_rows
-        if not left:
+        room -= head.num_rows
+        if not room:
             return
 
 

@@ -98,7 +98,7 @@ def merged(
     chosen = {name: side for name, side in form.items() if name.startswith(_TAKE)}
     resolutions = [Resolution(typed(name, side, Take), name.removeprefix(_TAKE)) for name, side in chosen.items()]
     try:
-        made = into.merge(
+        commit = into.merge(
             source, message, committer=share_in(request) or "", resolutions=resolutions,
             strategy=form.get("strategy", ""),
         )  # fmt: skip
@@ -110,8 +110,8 @@ def merged(
             "maps": sorted(set(changed)) if into.context.name == POND else [],
         }  # fmt: skip
         return answered(request, "conflict", values, status=409)
-    note_change(request, source=source, commit=made.id)
-    return made
+    note_change(request, source=source, commit=commit.id)
+    return commit
 
 
 def _opened(node: Node, request: Request, form: Form, field: str) -> tuple[Repository, str]:

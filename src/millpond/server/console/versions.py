@@ -141,10 +141,10 @@ def _path(item: Change) -> dict[str, Any]:
     return {"type": item.type, "path": item.path, "before": before, "after": after}
 
 
-def _uncommitted(opened: Repository, branch: str) -> list[dict[str, str]]:
+def _uncommitted(repository: Repository, branch: str) -> list[dict[str, str]]:
     """The changes that are staged on a branch: one more than a page shows, if there are as many."""
     staged: list[dict[str, str]] = []
-    for batch in opened.branch(branch).staging.uncommitted():
+    for batch in repository.branch(branch).staging.uncommitted():
         staged += batch.select(["type", "path"]).slice(0, PAGE_ROWS + 1 - len(staged)).to_pylist()
         if len(staged) > PAGE_ROWS:
             break

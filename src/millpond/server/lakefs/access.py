@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from millpond.errors import Denied
-from millpond.nodes.tokens import ANYBODY, NOBODY, Caller, split_place
+from millpond.nodes.tokens import ANYBODY, NOBODY, Caller, split_pattern
 from millpond.server.access import pair_in, put_caller, take_turn
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.signing import SignedAccess, Signer
@@ -87,7 +87,7 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
         case On.BRANCH:
             need(caller, needs.right, names["repository"], names.get("branch") or names["destinationBranch"])
         case On.BODY_BRANCH:
-            patterns = map(split_place, caller.patterns(needs.right, "repo"))
+            patterns = map(split_pattern, caller.patterns(needs.right, "repo"))
             if not any(fnmatchcase(names["repository"], repositories) for repositories, _ in patterns):
                 raise _denied(caller, needs.right, names["repository"])
         case _:
@@ -129,7 +129,7 @@ def may(caller: Caller, right: str, repository: str, branch: str | None = None) 
 
 @lru_cache(maxsize=4_096)  # the same few pairs ask for the same branches, again and again
 def _allowed(patterns: tuple[str, ...], reads: bool, repository: str, branch: str | None) -> bool:
-    for repositories, branches in map(split_place, patterns):
+    for repositories, branches in map(split_pattern, patterns):
         if not fnmatchcase(repository, repositories):
             continue
         if reads or branches == "*" or (branch is not None and fnmatchcase(branch, branches)):

@@ -41,7 +41,7 @@ def check_source(allowed: Sequence[str], address: str) -> None:
     Raises: `Denied`, kind `source_denied`; `Invalid` for text that is no address.
     """
     split_address(address)
-    if not any(_begins(address, place) for place in allowed):
+    if not any(_begins(address, start) for start in allowed):
         raise Denied(
             "objects may not be taken from there", kind="source_denied", address=address,
             hint="add the place to versions.sources, such as s3://bucket/ or local:///folder/",
@@ -62,8 +62,8 @@ def check_import(namespace: str, allowed: Sequence[str], address: str, *, prefix
     check_source(allowed, address)
 
 
-def _begins(address: str, place: str) -> bool:
-    return address.startswith(place) if place.endswith("/") else f"{address}/".startswith(f"{place}/")
+def _begins(address: str, start: str) -> bool:
+    return address.startswith(start) if start.endswith("/") else f"{address}/".startswith(f"{start}/")
 
 
 def check_namespace(allowed: Sequence[str], namespace: str) -> None:
@@ -78,7 +78,7 @@ def check_namespace(allowed: Sequence[str], namespace: str) -> None:
             "a node puts no repository there", kind="namespace_place", place=namespace,
             hint="name none, or local://NAME, a folder of the pond, or s3://bucket/prefix",
         )  # fmt: skip
-    if not namespace.startswith(_LOCAL) and not any(_begins(namespace, place) for place in allowed):
+    if not namespace.startswith(_LOCAL) and not any(_begins(namespace, start) for start in allowed):
         raise Denied(
             "repositories may not be put there", kind="namespace_denied", place=namespace,
             hint="name local://NAME, a folder of the node, or add the place to versions.namespaces: s3://bucket/prefix/",

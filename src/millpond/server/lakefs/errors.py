@@ -135,9 +135,9 @@ _REASONS = {
 
 def _not_understood(request: Request, where: str, reason: str) -> str:
     """The words about a query or a body that cannot be taken."""
-    place, _, path = _FIELD.sub(r"/\1", where).partition("/")
+    part, _, path = _FIELD.sub(r"/\1", where).partition("/")
     route, name = request.scope["route"], path.rpartition("/")[2]
-    in_body = place == "body"
+    in_body = part == "body"
     if in_body and not path:
         missing = reason == "it is missing"
         said = "value is required but missing" if missing else f"failed to decode request body: {reason}"
@@ -151,7 +151,7 @@ def _not_understood(request: Request, where: str, reason: str) -> str:
             )
             break
     if not in_body:
-        return f'parameter "{name}" in {place} has an error: {reason}'
+        return f'parameter "{name}" in {part} has an error: {reason}'
     return (
         f"request body has an error: doesn't match schema #/components/schemas/{route.taken.schema}: "
         f'Error at "/{path}": {reason}'

@@ -80,12 +80,12 @@ def _joined(pieces: list[str | pa.Array], count: int) -> list[str]:
     columns = [piece for piece in pieces if not isinstance(piece, str)]
     rows = np.empty((count, len(pieces)), np.int64)
     constant, start = 0, len(constants)
-    for place, piece in enumerate(pieces):
+    for column, piece in enumerate(pieces):
         if isinstance(piece, str):
-            rows[:, place] = constant
+            rows[:, column] = constant
             constant += 1
         else:
-            rows[:, place] = np.arange(start, start + count)
+            rows[:, column] = np.arange(start, start + count)
             start += count
     taken = pa.concat_arrays([pa.array(constants, pa.string()), *columns]).take(pa.array(rows.reshape(-1)))
     _, ends, data = taken.buffers()

@@ -175,16 +175,16 @@ def _job(node: Node, status: JobStatus) -> dict[str, Any]:
     return dict(relative(plain(status), node.pond.folder))
 
 
-def tend(node: Node, opened: Map, order: MaintenanceRequest) -> dict[str, Any]:
+def tend(node: Node, pond_map: Map, order: MaintenanceRequest) -> dict[str, Any]:
     """Carry out an act of maintenance: the position of the log, and the report.
 
     Raises: as `Node.need_primary`, `Map.compact`, `Map.condense` and `Map.retain`.
     """
     if order.what is Maintenance.compact:
-        report = opened.compact()
+        report = pond_map.compact()
     else:
         node.need_primary()
-        act = opened.condense if order.what is Maintenance.condense else opened.retain
+        act = pond_map.condense if order.what is Maintenance.condense else pond_map.retain
         report = act(before=order.before)
     return {"position": node.pond.log.position()[0], "report": plain(report)}
 
@@ -209,8 +209,8 @@ def delete(node: Node, request: Request, pond_map: Map, order: DeleteRequest) ->
     if order.branches:
         need_repository(caller_in(request), "write", POND, None)
     report = pond_map.delete(order.where, now=order.now, branches=order.branches)
-    place = node.settings.objects.backups
-    return dict(plain(naming_backups(report, pond_map.definition, order.where, place) if order.now else report))
+    location = node.settings.objects.backups
+    return dict(plain(naming_backups(report, pond_map.definition, order.where, location) if order.now else report))
 
 
 def _add_deletes(router: Routes, node: Node) -> None:

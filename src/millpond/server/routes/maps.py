@@ -132,8 +132,8 @@ _OF_MAIN = frozenset(("scheme", "hash_bytes", "hash_bits", "store"))
 """The settings of a new map that one on a branch does not have."""
 
 
-def _as_json(opened: Map) -> dict[str, Any]:
-    return opened.definition.to_dict() | opened.info()
+def _as_json(pond_map: Map) -> dict[str, Any]:
+    return pond_map.definition.to_dict() | pond_map.info()
 
 
 def routes(node: Node) -> Routes:
@@ -233,8 +233,8 @@ def copy(
     pond = node.pond if branch is None else branch_of(request, branch)
     staged: dict[str, Any] = {} if branch is None else {"commit": commit}
     with node.appending():
-        made = (pond.catalogue.rename if copied.drop else pond.catalogue.copy)(name, copied.name, **staged)
-    return pond.map(made.name)
+        map_ = (pond.catalogue.rename if copied.drop else pond.catalogue.copy)(name, copied.name, **staged)
+    return pond.map(map_.name)
 
 
 def drop(node: Node, request: Request, name: str, branch: str | None = None, *, commit: bool = True) -> None:

@@ -108,8 +108,8 @@ def _add_one_key(router: Routes, node: Node) -> None:
                 raise WouldBlock("only what maps are now is cached")
             incarnation = incarnation_of(request.scope["headers"])
             return _json(cached.get(name, question.key, question.at, incarnation=incarnation))
-        opened = map_of(request, name, question.branch, question.ref)
-        return _json(answers.get(opened, question.key, question.at, question.known_at))
+        pond_map = map_of(request, name, question.branch, question.ref)
+        return _json(answers.get(pond_map, question.key, question.at, question.known_at))
 
     @router.post("/get", _POST, summary="The value of a key that is too long for a URL")
     def get_long(request: Request, name: str, question: LongKey, branch: Branch = None, ref: Ref = None) -> Response:
@@ -143,9 +143,9 @@ def _add_many(router: Routes, answers: LookupService) -> None:
             room.need(needed + expanded)
 
         def look() -> memoryview:
-            opened = map_of(request, name, branch, ref)
+            pond_map = map_of(request, name, branch, ref)
             values = answers.lookup(
-                opened, table, at, bytes_max // 2, known_at=known_at, resolution=resolution, window=window
+                pond_map, table, at, bytes_max // 2, known_at=known_at, resolution=resolution, window=window
             )  # fmt: skip
             return stream_of(pa.record_batch([values], names=["value"]))
 
@@ -220,9 +220,10 @@ def _json(answer: dict[str, Any]) -> Response:
     return Response(to_json(answer), media_type="application/json")
 
 
-def _begun(lookups: LookupService, opened: Map, question: Scan) -> tuple[Iterator[bytes], bytes]:
-    rows = arrow_stream(lookups.scan(opened, question.where, question.columns, question.known_at, question.resolution))
-    return rows, next(rows)
+def _begun(lookups: LookupService, pond_map: Map, question: Scan) -> tuple[Iterator[bytes], bytes]:
+    rows = lookups.scan(pond_map, question.where, question.columns, question.known_at, question.resolution)
+    stream = arrow_stream(rows)
+    return stream, next(stream)
 
 
 async def _rows(request: Request, first: bytes, rows: Iterator[bytes]) -> AsyncIterator[bytes]:

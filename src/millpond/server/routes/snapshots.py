@@ -115,12 +115,12 @@ def _add_files(router: Routes, node: Node, publisher: Publisher) -> None:
         def find() -> Path:
             return publisher.file(files_of(request, name, branch, ref, incarnation), file)
 
-        place = await run_sync(find)
+        path = await run_sync(find)
         headers = {"Cache-Control": FOR_EVER, POND_HEADER: node.pond.log.pond_id}
         if _has(request, tag):
             return Response(status_code=304, headers={**headers, "ETag": f'"{tag}"'})
         try:
-            size, chunks = await run_sync(lambda: (place.stat().st_size, file_chunks(place)))
+            size, chunks = await run_sync(lambda: (path.stat().st_size, file_chunks(path)))
         except FileNotFoundError:
             size, chunks = 0, None
         if chunks is None:
@@ -135,5 +135,5 @@ def _instant(text: str | None) -> str | int | None:
 
 def _has(request: Request, tag: str) -> bool:
     """True when `If-None-Match` matches the ETag."""
-    held = request.headers.get("if-none-match", "")
-    return any(tag_.strip().removeprefix("W/").strip('"') in (tag, "*") for tag_ in held.split(",") if tag_.strip())
+    tags = request.headers.get("if-none-match", "")
+    return any(tag_.strip().removeprefix("W/").strip('"') in (tag, "*") for tag_ in tags.split(",") if tag_.strip())

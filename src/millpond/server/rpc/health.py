@@ -53,8 +53,8 @@ class Health:
         return await self.states.Check(await self._request(context), context)
 
     async def _watch(self, _requests: AsyncIterator[bytes], context: Any) -> None:
-        with _held(self._watches, context) as held:
-            if not held:
+        with _held(self._watches, context) as has_room:
+            if not has_room:
                 await _refuse(context, "as many watch the health of the node as may; ask for it instead")
             await self.states.Watch(await self._request(context), context)
 
@@ -69,8 +69,8 @@ class Health:
         raise AssertionError("the call was ended")
 
     async def _bytes(self, context: Any) -> bytes:
-        with _held(self._received, context) as held:
-            if not held:
+        with _held(self._received, context) as has_room:
+            if not has_room:
                 await _refuse(context, "too many ask at once; ask again in a moment")
             try:
                 async with asyncio.timeout(SECONDS):
@@ -87,5 +87,5 @@ async def _refuse(context: Any, reason: str) -> None:
 @contextmanager
 def _held(shares: Shares, context: Any) -> Iterator[bool]:
     address = str(context.peer()).rpartition(":")[0]
-    with shares.holding(address) as held:
-        yield held
+    with shares.holding(address) as has_room:
+        yield has_room

@@ -102,13 +102,13 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _admitted(self, cursors: Cursors, ends: Cursors, events_max: int) -> Cursors:
         """Ends within which there are so many events: each stream has an equal part of what the others left."""
-        admitted, left = {}, max(events_max, 1)
+        admitted, room = {}, max(events_max, 1)
         for behind, (name, end) in enumerate(ends.items()):
-            if left <= 0:
+            if room <= 0:
                 break
-            share = max(left // (len(ends) - behind), 1)
+            share = max(room // (len(ends) - behind), 1)
             admitted[name], count = self._nth(name, cursors.get(name, 0), end, share)
-            left -= count
+            room -= count
         return admitted
 
     def _nth(self, name: StreamName, after: int, end: int, count: int) -> tuple[int, int]:

@@ -46,8 +46,8 @@ class PushingEventsReader(EventsReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take the filters on queue, job set, kind, day and id; answer the others."""
-        self.selection, left = self.selection.pushed(filters)
-        return left
+        self.selection, rest = self.selection.pushed(filters)
+        return rest
 
 
 def in_batches(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -82,12 +82,12 @@ def _write_run(batches: list[pa.RecordBatch], folder: Path | None, number: int) 
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     if folder is None:
         memory = pa.BufferOutputStream()
-        with pa.ipc.new_file(memory, STAGED, options=options) as written:
-            written.write_table(table, max_chunksize=ROWS_AT_ONCE)
+        with pa.ipc.new_file(memory, STAGED, options=options) as writer:
+            writer.write_table(table, max_chunksize=ROWS_AT_ONCE)
         return bytes(memory.getvalue())
     file = folder / f"run-{number:05d}.arrow"
-    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, STAGED, options=options) as written:
-        written.write_table(table, max_chunksize=ROWS_AT_ONCE)
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, STAGED, options=options) as writer:
+        writer.write_table(table, max_chunksize=ROWS_AT_ONCE)
     return str(file)
 
 
@@ -104,8 +104,8 @@ def _check_message(runs: Sequence[Run]) -> None:
 def append_runs(append: Append, runs: Sequence[Run], log: EventLog) -> Imported:
     """Append the rows of all runs, and count those that are new; what was stored before is left out."""
     done, pending, events, size = Imported(), [], 0, 0
-    with ExitStack() as opened:
-        rows = heapq.merge(*(_rows(opened, run) for run in runs))
+    with ExitStack() as stack:
+        rows = heapq.merge(*(_rows(stack, run) for run in runs))
         for batch, batch_bytes in _batches(rows, log):
             pending.append(batch)
             events, size = events + len(batch.events), size + batch_bytes
@@ -119,9 +119,9 @@ def append_runs(append: Append, runs: Sequence[Run], log: EventLog) -> Imported:
     return done
 
 
-def _rows(opened: ExitStack, run: Run) -> Iterator[Row]:
-    source = opened.enter_context(pa.OSFile(run, "rb") if isinstance(run, str) else pa.BufferReader(run))
-    file = opened.enter_context(pa.ipc.open_file(source))
+def _rows(stack: ExitStack, run: Run) -> Iterator[Row]:
+    source = stack.enter_context(pa.OSFile(run, "rb") if isinstance(run, str) else pa.BufferReader(run))
+    file = stack.enter_context(pa.ipc.open_file(source))
     for number in range(file.num_record_batches):
         yield from zip(*(column.to_pylist() for column in file.get_batch(number).columns), strict=True)
 

@@ -79,14 +79,14 @@ class Selection:
 
     def pushed(self, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
         """The selection that also obeys those of the filters that it can, and the others."""
-        selection, left = self, []
+        selection, rest = self, []
         for filter_ in filters:
             subset = selection._obeying(filter_)
             if subset is None:
-                left.append(filter_)
+                rest.append(filter_)
             else:
                 selection = subset
-        return selection, left
+        return selection, rest
 
     def _obeying(self, filter_: Filter) -> Selection | None:
         column, values = _compared(filter_)

@@ -84,10 +84,10 @@ class EventsSource(DataSource):
         Raises: `Invalid` for what is not understood.
         """
         _check_schema(schema)
-        made = PushingEventsReader if switch(self.options, "pushdown", default=False) else EventsReader
+        reader_type = PushingEventsReader if switch(self.options, "pushdown", default=False) else EventsReader
         selection = selection_of(self.options)
         selection = replace(selection, after=max(selection.after, starting_position(self.options)))
-        return made(self.location, selection, schema.names)
+        return reader_type(self.location, selection, schema.names)
 
     def streamReader(self, schema: StructType) -> EventsFollower:  # noqa: N802 - Spark's name
         """A reader of events as they come, of the columns of `schema`.

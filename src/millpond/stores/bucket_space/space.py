@@ -451,9 +451,9 @@ class BucketSpace:
         # All that goes is in the checkpoint that is there, whose batches after it stay.
         self._log.trim(range(base.trimmed + 1, trimmed + 1))
         step("bucket.trimmed")
-        left = tuple(earlier for earlier in former if earlier.number > trimmed)
-        made = Checkpoint(copy.number, now, copy.chain.hex(), trimmed, (), left)
-        self._checkpoints.put(made, copy.rows, base, tag)
+        checkpoints = tuple(earlier for earlier in former if earlier.number > trimmed)
+        checkpoint = Checkpoint(copy.number, now, copy.chain.hex(), trimmed, (), checkpoints)
+        self._checkpoints.put(checkpoint, copy.rows, base, tag)
         self._checkpointed = copy.number
         step("bucket.checkpoint_put")
 

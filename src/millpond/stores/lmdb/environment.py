@@ -82,7 +82,7 @@ class Environment:
         self.users = 0
         self._environment = environment
         self._page_bytes: int = environment.stat()["psize"]
-        self._place = _lock_of(_identity(path))
+        self._file_lock = _lock_of(_identity(path))
         self._entry = threading.RLock()  # the lock of the gate, taken by itself where nobody waits
         self._gate = threading.Condition(self._entry)
         durable: bool = environment.flags()["sync"]
@@ -120,7 +120,7 @@ class Environment:
 
     def release(self) -> None:
         """Give it back; the last to do so closes it, or the end of the last transaction does."""
-        with self._place:
+        with self._file_lock:
             assert self.users > 0
             self.users -= 1
         self._close_unused()
@@ -354,7 +354,7 @@ class Environment:
             raise translated(error, self.path) from error
 
     def _close_unused(self) -> None:
-        with self._place, self._gate:
+        with self._file_lock, self._gate:
             if self._closed or self.users or self._open or self.process != os.getpid():
                 return
             self._closed = True
@@ -412,12 +412,12 @@ def open_environment(opened: Callable[[], lmdb.Environment]) -> lmdb.Environment
     return retry(opened, pause, _CLOCK)
 
 
-def _lock_of(place: Hashable) -> threading.RLock:
+def _lock_of(identity: Hashable) -> threading.RLock:
     """The lock of a file or a name, the same for all who want it at one time; forgotten with its last user. Its thread
     may take it again: the end of a forgotten reader may come wherever garbage is collected.
     """
     with _SHARED_LOCK:
-        return _LOCKS.setdefault(place, threading.RLock())
+        return _LOCKS.setdefault(identity, threading.RLock())
 
 
 def _shared(environment: Environment) -> Environment:

@@ -26,8 +26,8 @@ __all__ = (
     "GROUP_BYTES",
     "PLAIN_KEY_BYTES_MAX",
     "find_row",
-    "is_place",
-    "place_of",
+    "is_bucket",
+    "bucket_key",
     "rows_in",
     "with_row",
     "without_row",
@@ -46,7 +46,7 @@ _LENGTHS = struct.Struct(">HI")
 assert GROUP_BYTES + _HASH_BYTES == PLAIN_KEY_BYTES_MAX + 1
 
 
-def place_of(key: bytes) -> bytes:
+def bucket_key(key: bytes) -> bytes:
     """The stored key under which a long key lies."""
     assert len(key) > PLAIN_KEY_BYTES_MAX
     # Cut off, keys keep their order but for those of one beginning; the hash tells these apart. A clash costs time
@@ -55,7 +55,7 @@ def place_of(key: bytes) -> bytes:
     return key[:GROUP_BYTES] + digest.to_bytes(_HASH_BYTES, "big")
 
 
-def is_place(stored: bytes) -> bool:
+def is_bucket(stored: bytes) -> bool:
     """True when long keys lie under a stored key, False when it is a key itself."""
     return len(stored) > PLAIN_KEY_BYTES_MAX
 

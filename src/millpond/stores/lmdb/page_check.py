@@ -98,8 +98,8 @@ def check_file(file: Path, size: int, tables: Mapping[str, bool]) -> CheckedFile
     # Two meta pages and the table of tables: nothing smaller can hold a row.
     if size < 3 * PAGE or size % PAGE:
         raise _damaged(file, f"{size} bytes are no whole pages")
-    with file.open("rb") as opened:
-        pages: U8 = np.frombuffer(mmap(opened.fileno(), size, access=ACCESS_READ), np.uint8)
+    with file.open("rb") as stream:
+        pages: U8 = np.frombuffer(mmap(stream.fileno(), size, access=ACCESS_READ), np.uint8)
     return CheckedFile(pages, tuple(_Check(file, pages).tables(tables)))
 
 

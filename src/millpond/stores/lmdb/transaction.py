@@ -24,9 +24,9 @@ from millpond.stores.lmdb.errors import translated
 from millpond.stores.lmdb.long_keys import (
     GROUP_BYTES,
     PLAIN_KEY_BYTES_MAX,
+    bucket_key,
     find_row,
-    is_place,
-    place_of,
+    is_bucket,
     rows_in,
     with_row,
     without_row,
@@ -55,16 +55,16 @@ class LmdbTransaction:
     def get(self, key: bytes) -> bytes | None:
         if 0 < len(key) <= PLAIN_KEY_BYTES_MAX:
             return self._stored(key)
-        return find_row(self._stored(place_of(key)), key) if self._is_long(key) else None
+        return find_row(self._stored(bucket_key(key)), key) if self._is_long(key) else None
 
     def put(self, key: bytes, value: bytes) -> None:
         check_row(key, value)
         if len(key) <= PLAIN_KEY_BYTES_MAX:
             self._change(self._transaction.put, key, value)
         else:
-            place = place_of(key)
-            content = with_row(self._stored(place), key, value)
-            self._change(self._transaction.put, place, content)
+            bucket = bucket_key(key)
+            content = with_row(self._stored(bucket), key, value)
+            self._change(self._transaction.put, bucket, content)
 
     def put_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Put rows, the keys with their values: the loop over them is LMDB's binding's, not ours."""
@@ -81,11 +81,11 @@ class LmdbTransaction:
             return self._change(self._transaction.delete, key)
         if self.get(key) is None:
             return False
-        place = place_of(key)
-        content = without_row(self._stored(place) or b"", key)
+        bucket = bucket_key(key)
+        content = without_row(self._stored(bucket) or b"", key)
         if content is None:
-            return self._change(self._transaction.delete, place)
-        return self._change(self._transaction.put, place, content)
+            return self._change(self._transaction.delete, bucket)
+        return self._change(self._transaction.put, bucket, content)
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._refuse_over()
@@ -211,7 +211,7 @@ class LmdbTransaction:
             stored = cast(bytes, cursor.key())
             if not stored.startswith(group):
                 return
-            if is_place(stored):
+            if is_bucket(stored):
                 yield from (key for key, _ in rows_in(cast(bytes, cursor.value())))
             else:
                 yield stored

@@ -243,8 +243,8 @@ class FolderBeforeBucket(FolderObjects):
         with self.presence.putting(name):
             self.bucket.put(name, data)
         if self.copied:
-            held = self.copies.in_form(pa.py_buffer(data), name, blocks=False) if here is None else here()
-            self._keep(name, memoryview(held))
+            content = self.copies.in_form(pa.py_buffer(data), name, blocks=False) if here is None else here()
+            self._keep(name, memoryview(content))
 
     def _to_put(self, name: str) -> pa.Buffer | None:
         copy = self._copy(name)

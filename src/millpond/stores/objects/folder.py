@@ -179,10 +179,10 @@ class FolderObjects(ObjectStore):
         start = f"{folder}/" if folder else ""
         try:
             with os.scandir(self.root / folder) as entries:
-                held = [entry for entry in entries if not entry.name.startswith(".")]
+                visible = [entry for entry in entries if not entry.name.startswith(".")]
         except (FileNotFoundError, NotADirectoryError):
             return []
-        named = [(f"{start}{entry.name}{'/' if entry.is_dir() else ''}", entry) for entry in held]
+        named = [(f"{start}{entry.name}{'/' if entry.is_dir() else ''}", entry) for entry in visible]
         return sorted(named, key=lambda pair: pair[0])
 
     def level(self, folder: str = "") -> Level:

@@ -44,8 +44,8 @@ class MemoryObjects(ObjectStore):
     def swap(self, name: str, data: bytes | memoryview | pa.Buffer, expected: str | None) -> str:
         new = pa.py_buffer(bytes(data))
         with self._lock:
-            held = self._held.get(check_name(name))
-            if (None if held is None else content_tag(held)) != expected:
+            content = self._held.get(check_name(name))
+            if (None if content is None else content_tag(content)) != expected:
                 raise changed(name, self.where)
             self._held[name] = new
         return content_tag(new)
@@ -54,10 +54,10 @@ class MemoryObjects(ObjectStore):
         return self._find(name)
 
     def _find(self, name: str) -> pa.Buffer:
-        held = self._held.get(check_name(name))
-        if held is None:
+        content = self._held.get(check_name(name))
+        if content is None:
             raise not_found(name, self.where)
-        return held
+        return content
 
     def get_tagged(self, name: str) -> TaggedObject:
         data = self._find(name)

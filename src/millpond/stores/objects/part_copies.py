@@ -151,14 +151,14 @@ class PartCopies:
 
     def _held(self, parts: Sequence[Part]) -> PartsRead:
         """The copies of parts, mapped; None where there is none."""
-        held: PartsRead = [None] * len(parts)
+        data: PartsRead = [None] * len(parts)
         extents = {number: extent for number, part in enumerate(parts)
                   if part.is_answer and (extent := self._extents.get(part.key)) is not None}  # fmt: skip
         for segment in {extent.segment for extent in extents.values()}:
             those = {number: extent for number, extent in extents.items() if extent.segment == segment}
             for number, copy in zip(those, self._mapped(segment, list(those.values())), strict=True):
-                held[number] = copy
-        return held
+                data[number] = copy
+        return data
 
     def _mapped(self, segment: str, extents: Sequence[_Extent]) -> PartsRead:
         """Copies in a segment; None for one that is damaged, whose segment goes, and of one that has gone, as any may
@@ -203,8 +203,8 @@ class PartCopies:
         if begin and os.stat(file).st_size <= begin:  # noqa: PTH116
             return
         end = begin
-        with open(file, "rb", buffering=0) as opened:  # noqa: PTH123
-            for key, extent in _records(opened.fileno(), begin, segment):
+        with open(file, "rb", buffering=0) as stream:  # noqa: PTH123
+            for key, extent in _records(stream.fileno(), begin, segment):
                 self._extents.setdefault(key, extent)
                 end = extent.offset + _filled_up(extent.size)
         if end > begin:
@@ -319,11 +319,11 @@ def _filled_up(size: int) -> int:
 
 def _write_whole(handle: int, pieces: Sequence[memoryview], begin: int) -> None:
     """Write pieces one behind the other."""
-    left = deque(piece for piece in pieces if piece.nbytes)
-    while left:
-        written = os.pwritev(handle, list(islice(left, _PIECES_MAX)), begin)
-        begin += written
-        while left and written >= left[0].nbytes:
-            written -= left.popleft().nbytes
-        if written:
-            left[0] = left[0][written:]
+    queue = deque(piece for piece in pieces if piece.nbytes)
+    while queue:
+        count = os.pwritev(handle, list(islice(queue, _PIECES_MAX)), begin)
+        begin += count
+        while queue and count >= queue[0].nbytes:
+            count -= queue.popleft().nbytes
+        if count:
+            queue[0] = queue[0][count:]

@@ -88,9 +88,9 @@ class Moment:
         """The rows at some keys, and the last key of each range, which has a stop: by one statement."""
         starts, stops = [keys.start for keys in ranges], [keys.stop for keys in ranges]
         rows, last = dict[bytes, bytes](), list[bytes | None]([None] * len(ranges))
-        for place, key, value in self.run(_GET_TOGETHER, list(keys), starts, stops, self.space):
-            if place:
-                last[place - 1] = key
+        for at, key, value in self.run(_GET_TOGETHER, list(keys), starts, stops, self.space):
+            if at:
+                last[at - 1] = key
             else:
                 rows[key] = value
         return rows, last
@@ -168,12 +168,12 @@ def _next_size(rows: Sequence[tuple[bytes, ...]]) -> int:
 def _batches(rows: list[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
     """Rows in lists that one statement can carry."""
     batch: list[tuple[bytes, bytes]] = []
-    held = 0
+    size = 0
     for key, value in rows:
-        if batch and (held + len(key) + len(value) > STORED_BYTES_MAX or len(batch) == STORED_ROWS_MAX):
+        if batch and (size + len(key) + len(value) > STORED_BYTES_MAX or len(batch) == STORED_ROWS_MAX):
             yield batch
-            batch, held = [], 0
+            batch, size = [], 0
         batch.append((key, value))
-        held += len(key) + len(value)
+        size += len(key) + len(value)
     if batch:
         yield batch

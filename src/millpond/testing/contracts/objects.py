@@ -38,7 +38,7 @@ NAMES = ("a/b", "a-b", "a.b", "a/b-c/d", "a0", "z/y/x", "z/y/w", "B", "_")
 SPANS = (
     (2, 5), (8, 50), (10, 50), (50, 60), (3, 3), (5, 2), (0, None), (7, None), (10, None), (-3, None), (-30, None),
 )  # fmt: skip
-PLACES = ("", "a", "z", "z/y", "a/b-c", "nothing")
+FOLDERS = ("", "a", "z", "z/y", "a/b-c", "nothing")
 PREFIXES = ("", "a", "a/", "a/b", "z/y/", "B", "zz")
 
 
@@ -206,9 +206,9 @@ class ObjectsContract(ABC):
         def add(_: int) -> None:
             for _round in range(ROUNDS):
                 while True:
-                    held = objects.get_tagged("count")
+                    content = objects.get_tagged("count")
                     try:
-                        objects.swap("count", b"%d" % (int(held.data.to_pybytes()) + 1), held.tag)
+                        objects.swap("count", b"%d" % (int(content.data.to_pybytes()) + 1), content.tag)
                         break
                     except Conflict:
                         continue
@@ -261,9 +261,9 @@ class ObjectsMachine(RuleBasedStateMachine):
     @rule(name=names, body=bodies, stored=st.booleans())
     def swap(self, name: str, body: bytes, stored: bool) -> None:
         """Swap by the tag that is there, or by none: right only where nothing is."""
-        held = self.objects.get_tagged(name) if name in self.model else None
-        expected = held.tag if held is not None and stored else None
-        if held is not None and not stored:
+        content = self.objects.get_tagged(name) if name in self.model else None
+        expected = content.tag if content is not None and stored else None
+        if content is not None and not stored:
             with pytest.raises(Conflict):
                 self.objects.swap(name, body, expected)
         else:
@@ -293,7 +293,7 @@ class ObjectsMachine(RuleBasedStateMachine):
             expected = self.model[name][start:stop] if stop is None or stop > start else b""
             assert self.objects.get_range(name, start, stop) == expected
 
-    @rule(under=st.sampled_from(PLACES), prefix=st.sampled_from(PREFIXES), after=st.sampled_from(("", *NAMES, "a/")))
+    @rule(under=st.sampled_from(FOLDERS), prefix=st.sampled_from(PREFIXES), after=st.sampled_from(("", *NAMES, "a/")))
     def lists(self, under: str, prefix: str, after: str) -> None:
         """Listings filter and ascend."""
         after = after.rstrip("/")
@@ -303,7 +303,7 @@ class ObjectsMachine(RuleBasedStateMachine):
             if (not under or name.startswith(f"{under}/")) and name.startswith(prefix) and name > after
         ]  # fmt: skip
 
-    @rule(folder=st.sampled_from(PLACES))
+    @rule(folder=st.sampled_from(FOLDERS))
     def levels(self, folder: str) -> None:
         """A level has what lies right in a folder, and names the folders there."""
         start = f"{folder}/" if folder else ""

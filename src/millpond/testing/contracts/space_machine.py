@@ -115,15 +115,15 @@ class SpaceMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.readers) < READERS_MAX)
     @rule()
     def begin_reading(self) -> None:
-        held = ExitStack()
-        self.readers.append((held, held.enter_context(self.space.read()), dict(self.rows)))
+        stack = ExitStack()
+        self.readers.append((stack, stack.enter_context(self.space.read()), dict(self.rows)))
 
     @precondition(lambda self: self.readers)
     @rule()
     def end_reading(self) -> None:
-        held, tx, rows = self.readers.pop(0)
+        stack, tx, rows = self.readers.pop(0)
         _compare(tx, rows)
-        held.close()
+        stack.close()
 
     @precondition(lambda self: self.driver.lasting)
     @rule()
@@ -151,8 +151,8 @@ class SpaceMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "space"):
-            for held, _, _ in self.readers:
-                held.close()
+            for stack, _, _ in self.readers:
+                stack.close()
             with self.space.read() as tx:
                 _compare(tx, self.rows)
             self.space.close()

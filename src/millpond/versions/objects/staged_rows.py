@@ -56,7 +56,7 @@ def encode_rows(batch: pa.RecordBatch) -> list[bytes]:
     if "deleted" not in batch.schema.names:
         return values
     deleted = batch.column("deleted").to_pylist()
-    return [TOMBSTONE if gone else value for gone, value in zip(deleted, values, strict=True)]
+    return [TOMBSTONE if is_deleted else value for is_deleted, value in zip(deleted, values, strict=True)]
 
 
 def decode_entry(path: str, value: bytes) -> Entry | None:
@@ -103,14 +103,14 @@ def decode_block(prefix: Prefix, keys: Sequence[bytes], values: Sequence[bytes])
     rows = starts[:-1][live]
     headers[live] = data[rows[:, None] + np.arange(_FIELDS.itemsize)].reshape(-1).view(_FIELDS)
     # the beginning of each part of each value, and the end of the last: one monotonic list of places
-    places = np.empty((count, 5), np.int64)
-    places[:, 0] = starts[:-1] + np.where(live, _FIELDS.itemsize, lengths)
+    offsets = np.empty((count, 5), np.int64)
+    offsets[:, 0] = starts[:-1] + np.where(live, _FIELDS.itemsize, lengths)
     for at, name in enumerate(("a", "c", "t"), 1):
-        places[:, at] = places[:, at - 1] + headers[name]
-    places[:, 4] = starts[1:]
-    if (places[:, 3] > places[:, 4]).any():
+        offsets[:, at] = offsets[:, at - 1] + headers[name]
+    offsets[:, 4] = starts[1:]
+    if (offsets[:, 3] > offsets[:, 4]).any():
         raise _damaged(repr(keys[0]))
-    address, checksum, content_type, metadata = (_slices(data, places, at) for at in range(4))
+    address, checksum, content_type, metadata = (_slices(data, offsets, at) for at in range(4))
     columns = [
         _paths(prefix, keys), address, pa.array(headers["size"]), pa.array(headers["mtime"]), checksum, content_type,
         metadata, pa.array(~live),
@@ -127,10 +127,10 @@ def _tombstones(paths: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([paths, *fills], schema=CHANGES)
 
 
-def _slices(data: npt.NDArray[np.uint8], places: _I64, column: int) -> pa.Array:
+def _slices(data: npt.NDArray[np.uint8], offsets: _I64, column: int) -> pa.Array:
     """The part `column` of each value: every fifth slice of the whole, which is then packed."""
-    count = len(places)
-    ends = places.reshape(-1)[column:]
+    count = len(offsets)
+    ends = offsets.reshape(-1)[column:]
     pairs = np.empty(2 * count, np.int64)
     pairs[0::2], pairs[1::2] = ends[0::5][:count], ends[1::5][:count]
     return _every_other(data, pairs, pa.large_string()).cast(pa.string())

@@ -74,15 +74,15 @@ class _Chunks(Iterator[pa.RecordBatch]):
         self.rows = 0
 
     def __next__(self) -> pa.RecordBatch:
-        held: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         count = 0
         while count < self._chunk_rows and (batch := next(self._batches, None)) is not None:
-            held.append(normal_batch(batch, mtime=self._now))
+            batches.append(normal_batch(batch, mtime=self._now))
             count += batch.num_rows
         if not count:
             raise StopIteration
         self.rows += count
-        return sorted_changes(held[0] if len(held) == 1 else pa.concat_batches(held))
+        return sorted_changes(batches[0] if len(batches) == 1 else pa.concat_batches(batches))
 
 
 def _runs(context: RepositoryContext, chunks: Iterator[pa.RecordBatch]) -> list[Index]:

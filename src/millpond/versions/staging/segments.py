@@ -202,8 +202,8 @@ def find_presence(context: RepositoryContext, index: str, paths: Sequence[str]) 
     if "deleted" in reader.index.schema.names:
         for number in np.unique(numbers[numbers >= 0]).tolist():
             here = np.flatnonzero(numbers == number)
-            gone = reader.batch(number).column("deleted").take(pa.array(rows[here])).to_numpy(zero_copy_only=False)
-            shows[here[gone]] = 0
+            deletions = reader.batch(number).column("deleted").take(pa.array(rows[here])).to_numpy(zero_copy_only=False)
+            shows[here[deletions]] = 0
     states: list[int] = shows.tolist()
     return states
 
@@ -219,6 +219,6 @@ def find_rows(context: RepositoryContext, index: str, paths: Sequence[str]) -> d
     for path, number, row in zip(paths, numbers.tolist(), rows.tolist(), strict=True):
         if number >= 0:
             batch = reader.batch(number)
-            gone = "deleted" in batch.schema.names and batch.column("deleted")[row].as_py()
-            entries[path] = None if gone else entry_at(batch, row)
+            is_deleted = "deleted" in batch.schema.names and batch.column("deleted")[row].as_py()
+            entries[path] = None if is_deleted else entry_at(batch, row)
     return entries

@@ -38,17 +38,17 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
 
     Raises: `Invalid` when a column is missing, or the file is damaged.
     """
-    with open_parquet(piece.file) as opened:
+    with open_parquet(piece.file) as parquet_file:
         with _naming(piece.file):
-            meant = meant_schema(opened)
+            meant = meant_schema(parquet_file)
             names = meant.names
         needed = _needed(names, definition, mapping)
-        groups = list(range(piece.start, opened.num_row_groups if piece.stop is None else piece.stop))
+        groups = list(range(piece.start, parquet_file.num_row_groups if piece.stop is None else piece.stop))
         schema = pa.schema([meant.field(name) for name in needed])
-        read = opened.iter_batches(_rows_read(opened.metadata, needed), row_groups=groups, columns=needed)
+        read = parquet_file.iter_batches(_rows_read(parquet_file.metadata, needed), row_groups=groups, columns=needed)
         large = joined_batches(read, BATCH_ROWS_MAX, BATCH_BYTES)
         batches = (batch if batch.schema == schema else batch.cast(schema) for batch in large)
-        rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
+        rows = sum(parquet_file.metadata.row_group(group).num_rows for group in groups)
         yield from _counted(piece.file, batches, rows)
 
 
@@ -68,8 +68,8 @@ def column_types(file: InputFile) -> pa.Schema:
     Raises: `Invalid` when it is damaged.
     """
     if file.format is Format.PARQUET:
-        with open_parquet(file) as opened, _naming(file):
-            return meant_schema(opened)
+        with open_parquet(file) as parquet_file, _naming(file):
+            return meant_schema(parquet_file)
     with _naming(file):
         schema: pa.Schema = next(_arrow_batches(file))
     return schema
@@ -84,12 +84,12 @@ def open_parquet(file: InputFile) -> parquet.ParquetFile:
         return parquet.ParquetFile(file.path, memory_map=True, coerce_int96_timestamp_unit="us")
 
 
-def meant_schema(opened: parquet.ParquetFile) -> pa.Schema:
+def meant_schema(parquet_file: parquet.ParquetFile) -> pa.Schema:
     """The columns of a Parquet file, with the types that its writer meant: those of Spark's INT96 are instants."""
-    schema: pa.Schema = opened.schema_arrow.remove_metadata()
-    if not _tells_instants(opened.metadata.metadata or {}):
+    schema: pa.Schema = parquet_file.schema_arrow.remove_metadata()
+    if not _tells_instants(parquet_file.metadata.metadata or {}):
         return schema
-    leaves = (opened.schema.column(number).physical_type for number in range(len(opened.schema)))
+    leaves = (parquet_file.schema.column(number).physical_type for number in range(len(parquet_file.schema)))
     return pa.schema([_meant(field, leaves) for field in schema])
 
 
@@ -149,8 +149,8 @@ def _counted(file: InputFile, batches: Iterator[pa.RecordBatch], rows: int = 0) 
 
 def split_parquet(file: InputFile, bytes_max: int) -> list[Piece]:
     """Pieces of whole row groups, of about `bytes_max` each."""
-    with open_parquet(file) as opened:
-        metadata = opened.metadata
+    with open_parquet(file) as parquet_file:
+        metadata = parquet_file.metadata
         sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
     pieces, start, size = [], 0, 0
     for group, group_bytes in enumerate(sizes):

@@ -78,16 +78,16 @@ def _line_count(block: bytes) -> int:
 
 def _blocks(piece: Piece) -> Iterator[bytes]:
     """Whole lines, several megabytes at a time."""
-    held: list[bytes] = []
+    carry: list[bytes] = []
     for chunk in _chunks(piece):
         cut = chunk.rfind(b"\n") + 1
         if cut:
-            yield b"".join([*held, chunk[:cut]])
-            held = []
+            yield b"".join([*carry, chunk[:cut]])
+            carry = []
         if cut < len(chunk):
-            held.append(chunk[cut:])
-    if held:
-        yield b"".join(held)
+            carry.append(chunk[cut:])
+    if carry:
+        yield b"".join(carry)
 
 
 def _chunks(piece: Piece) -> Iterable[bytes]:

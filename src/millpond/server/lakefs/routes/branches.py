@@ -54,8 +54,8 @@ def _create_branch(call: Call, creation: BranchCreation) -> Response:
     call.note(branch=creation.name)
     repository = call.repository
     with wording({"ref_staged": "source reference '{ref}': can't create a branch without commit"}):
-        made = repository.create_branch(creation.name, creation.source, hidden=creation.hidden, force=creation.force)
-    return Response(made.staging.record().commit_id, 201, media_type="text/plain")
+        branch = repository.create_branch(creation.name, creation.source, hidden=creation.hidden, force=creation.force)
+    return Response(branch.staging.record().commit_id, 201, media_type="text/plain")
 
 
 @routes.get(BRANCH, read(), at_once=True)

@@ -87,13 +87,13 @@ def _commit(call: Call, creation: CommitCreation, source_metarange: str = "") ->
     if source_metarange:
         words["branch_dirty"] = "cannot use source MetaRange on a branch with uncommitted changes"
     with wording(words):
-        made = call.branch.commit(
+        commit = call.branch.commit(
             creation.message, committer=call.committer(creation.committer), metadata=creation.metadata,
             created=creation.date, allow_empty=creation.allow_empty, force=creation.force, prefixes=creation.prefixes,
             source_tree=source_metarange or None,
         )  # fmt: skip
-    call.note(commit=made.id)
-    return commit_model(made)
+    call.note(commit=commit.id)
+    return commit_model(commit)
 
 
 @routes.get(f"{REPOSITORY}/commits/{{commitId}}", read(), at_once=True)
@@ -142,23 +142,23 @@ def _since(text: str) -> int | None:
 def _revert(call: Call, creation: RevertCreation) -> Response | None:
     overrides = creation.commit_overrides
     with wording({"no_changes": "update branch: no changes", **_ABSENT}):
-        made = call.branch.revert(
+        commit = call.branch.revert(
             creation.ref, parent_number=creation.parent_number or None,
             committer=call.committer(creation.committer), message=overrides.message or "",
             metadata=overrides.metadata, allow_empty=creation.allow_empty, force=creation.force,
         )  # fmt: skip
-    call.note(commit=made.id)
-    return commit_answer(call, made, None)
+    call.note(commit=commit.id)
+    return commit_answer(call, commit, None)
 
 
 @routes.post(f"{BRANCH}/cherry-pick", change("write", On.BRANCH), status=201)
 def _cherry_pick(call: Call, creation: CherryPickCreation) -> Commit:
     overrides = creation.commit_overrides
     with wording(_ABSENT):
-        made = call.branch.cherry_pick(
+        commit = call.branch.cherry_pick(
             creation.ref, parent_number=creation.parent_number,
             committer=call.committer(creation.committer), message=overrides.message or None,
             metadata=overrides.metadata, force=creation.force,
         )  # fmt: skip
-    call.note(commit=made.id)
-    return commit_model(made)
+    call.note(commit=commit.id)
+    return commit_model(commit)

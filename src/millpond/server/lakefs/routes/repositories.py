@@ -117,11 +117,11 @@ def _create_repository(call: Call, creation: RepositoryCreation, *, bare: bool =
         check_namespace(call.node.settings.versions.namespaces, creation.storage_namespace)
     call.note(repository=creation.name)
     with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
-        made = call.node.pond.repositories.create(
+        repository = call.node.pond.repositories.create(
             creation.name, creation.storage_namespace or None, default_branch=creation.default_branch or "main",
             read_only=creation.read_only, metadata=creation.metadata, bare=bare,
         )  # fmt: skip
-    return repository_model(made.record, own=call.own)
+    return repository_model(repository.record, own=call.own)
 
 
 @routes.get(REPOSITORY, read(), at_once=True)

@@ -106,8 +106,8 @@ def _unprotect(call: Call, rule: BranchProtectionRule) -> None:
     rules, tag = call.repository.setting(stored.ProtectedBranches)
     if rules is None or rule.pattern not in rules.patterns:
         raise NotFound("not found", kind="setting_not_found", repository=call.repository.name)
-    left = tuple(pattern for pattern in rules.patterns if pattern != rule.pattern)
-    call.repository.set(stored.ProtectedBranches(left), expected=tag)
+    patterns = tuple(pattern for pattern in rules.patterns if pattern != rule.pattern)
+    call.repository.set(stored.ProtectedBranches(patterns), expected=tag)
 
 
 # -- retention ----------------------------------------------------------------------------------------
