@@ -15,14 +15,12 @@ PARTICIPLES = frozenset(("found", "known", "wanted", "given", "one"))
 """They say how a value came here, and not what it is."""
 WRITTEN_SO = frozenset(("kernel/verify.py: found", "pipelines/rules.py: found"))
 """Fields whose names users read: of a problem, and of a finding of a step."""
-OF_WORKFLOWS = ("workflows/", "server/workflows/")
-"""Rooms that are not held to it yet: there a query is `Wanted`, and a partition that a node should own is `wanted`."""
 
 
 def names_say_what_they_hold(source: Source) -> Iterator[str]:
     """No variable, field, function, class or file that ships is a participle."""
     path = source.path.removeprefix("src/millpond/")
-    if not source.shipped or path.startswith(OF_WORKFLOWS):
+    if not source.shipped:
         return
     for line, name in sorted({(0, PurePosixPath(path).stem), *_bound(source)}):
         if name.strip("_").lower() in PARTICIPLES and f"{path}: {name}" not in WRITTEN_SO:

@@ -28,7 +28,7 @@ def migrate_store(space: Space, store_of: Callable[[str], RunStore], *, rows_max
     place: bytes | None = ROWS.start
     moved = 0
     while place is not None:
-        place, count = space.write(partial(move_slice, store_of=store_of, place=place, rows_max=rows_max))
+        place, count = space.write(partial(move_slice, store_of=store_of, prefix=place, rows_max=rows_max))
         moved += count
         step("workflows.migrated_slice")
     return moved

@@ -14,7 +14,7 @@ from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import Space, Transaction
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.keyspaces import TAG
-from millpond.workflows.store import Address, Kind, RunStore, Wanted, delete_run
+from millpond.workflows.store import Address, Kind, RunStore, TagQuery, delete_run
 from millpond.workflows.store.addresses import address_of, group_of
 from millpond.workflows.store.messages import Stored
 from millpond.workflows.store.tags import tag_keys, tags_of
@@ -151,7 +151,7 @@ def test_pages_joined_hold_what_stays_and_nothing_twice(
     bookmark, rounds = None, iter(between)
     while True:
         with space.read() as tx:
-            page = store.search(tx, Wanted.runs(), limit=limit, bookmark=bookmark)
+            page = store.search(tx, TagQuery.runs(), limit=limit, bookmark=bookmark)
         seen += [address.run[0] for address in page.rows]
         if page.bookmark is None:
             break

@@ -18,7 +18,7 @@ from millpond.server.workflows.outbox import PAUSE_SECONDS, RETRY_SECONDS, Outbo
 from millpond.stores.memory import MemorySpace
 
 ROWS = Prefix("rows")
-Place = tuple[int, int]
+Position = tuple[int, int]
 
 
 class Sent:
@@ -26,29 +26,29 @@ class Sent:
 
     def __init__(self) -> None:
         self.space, self.clock, self.reads = MemorySpace(), ManualClock(), 0
-        self.places: list[Place] = []
+        self.positions: list[Position] = []
         self.error: Exception | None = None
         self.outbox = Outbox(
             "a test's rows", self.space, self.clock, self.send, page=self.page, sizes=self.sizes, waiting_max=3,
             ended=self.ended, dropped=lambda _: None,
         )  # fmt: skip
 
-    def page(self, tx: ReadTransaction, after: Place, limit: int) -> list[tuple[Place]]:
+    def page(self, tx: ReadTransaction, after: Position, limit: int) -> list[tuple[Position]]:
         self.reads += 1
-        return [(place,) for place, _ in self.sizes(tx, after)][:limit]
+        return [(position,) for position, _ in self.sizes(tx, after)][:limit]
 
-    def sizes(self, tx: ReadTransaction, after: Place) -> Iterator[tuple[Place, int]]:
+    def sizes(self, tx: ReadTransaction, after: Position) -> Iterator[tuple[Position, int]]:
         keys = tx.keys(ROWS.range((after[0], after[1] + 1), None))
         return (((int(key[0]), int(key[1])), 1) for key in map(ROWS.unpack, keys))  # type: ignore[arg-type]
 
-    def send(self, rows: Sequence[tuple[Place]]) -> None:
+    def send(self, rows: Sequence[tuple[Position]]) -> None:
         if self.error is not None:
             raise self.error
-        self.places += [place for (place,) in rows]
+        self.positions += [position for (position,) in rows]
 
-    def ended(self, place: Place, dropped: bool) -> None:
+    def ended(self, position: Position, dropped: bool) -> None:
         del dropped
-        self.space.write(lambda tx: tx.delete_range(ROWS.range((), (place[0], place[1] + 1))))
+        self.space.write(lambda tx: tx.delete_range(ROWS.range((), (position[0], position[1] + 1))))
 
     def note(self, position: int) -> None:
         self.space.write(lambda tx: tx.put(ROWS.pack(position, 0), b""))
@@ -88,7 +88,7 @@ def test_what_an_earlier_process_left_is_sent_and_then_nothing_is_read(sent: Sen
     reads = sent.reads
     sent.clock.advance(3_600_000)
     sent.rest()
-    assert (sent.places, sent.reads, sent.left()) == ([(1, 0)], reads, 0)
+    assert (sent.positions, sent.reads, sent.left()) == ([(1, 0)], reads, 0)
 
 
 def test_rings_while_it_pauses_are_one_page(sent: Sent) -> None:
@@ -102,11 +102,11 @@ def test_rings_while_it_pauses_are_one_page(sent: Sent) -> None:
     sent.pause()
     sent.pause()
     sent.rest()
-    assert sent.places == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert sent.positions == [(1, 0), (2, 0), (3, 0), (4, 0)]
     sent.note(5)
     sent.outbox.wake()
     sent.rest(PAUSE_SECONDS)
-    assert sent.places[-1] == (5, 0), "at once, when nothing was sent for a while"
+    assert sent.positions[-1] == (5, 0), "at once, when nothing was sent for a while"
 
 
 def test_what_failed_is_sent_again_without_a_ring_and_not_at_each(sent: Sent) -> None:
@@ -127,11 +127,11 @@ def test_what_failed_is_sent_again_without_a_ring_and_not_at_each(sent: Sent) ->
     sent.error = None
     sent.pause(RETRY_SECONDS)
     sent.pause()
-    assert sent.places == [(1, 0), (2, 0)]
+    assert sent.positions == [(1, 0), (2, 0)]
 
 
 def test_what_was_noted_last_is_sent_when_it_stops(sent: Sent) -> None:
     sent.rest(PAUSE_SECONDS)
     sent.note(2)
     sent.outbox.stop()
-    assert (sent.places, sent.left()) == ([(1, 0), (2, 0)], 0)
+    assert (sent.positions, sent.left()) == ([(1, 0), (2, 0)], 0)

@@ -21,7 +21,7 @@ from millpond.server.workflows.output_relay import relay_of, relay_to
 from millpond.settings.groups import Workflows
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord
-from millpond.workflows.outputs import Output, OutputPlace, WaitingOutput, delete_outputs, note_outputs
+from millpond.workflows.outputs import Output, OutputPosition, WaitingOutput, delete_outputs, note_outputs
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Brokers:
     """Topics of a pond, and the writer that may write."""
 
     records: list[TopicRecord] = field(default_factory=list)
-    place: OutputPlace = (0, 0)
+    position: OutputPosition = (0, 0)
     writer: object = None
     fault: str = ""
 
@@ -41,18 +41,18 @@ class Writer:
     brokers: Brokers
     is_open: bool = False
 
-    def open(self) -> OutputPlace:
+    def open(self) -> OutputPosition:
         self._need("unreachable")
         self.brokers.writer, self.is_open = self, True
-        return self.brokers.place
+        return self.brokers.position
 
-    def write(self, records: Sequence[TopicRecord], place: OutputPlace) -> None:
+    def write(self, records: Sequence[TopicRecord], position: OutputPosition) -> None:
         assert self.is_open
         self._need("unreachable", "refused")
         if self.brokers.writer is not self:
             self._fail("another one writes")
         self.brokers.records += records
-        self.brokers.place = place
+        self.brokers.position = position
         self._need("undecided")
 
     def _need(self, *faults: str) -> None:
@@ -80,11 +80,11 @@ class Pond:
             ended=self.ended, dropped=self.dropped.append,
         )  # fmt: skip
 
-    def ended(self, place: OutputPlace, dropped: bool) -> None:
+    def ended(self, position: OutputPosition, dropped: bool) -> None:
         del dropped
         if self.dies:
             raise Unavailable("the process is gone", kind="gone")
-        self.space.write(lambda tx: delete_outputs(tx, place))
+        self.space.write(lambda tx: delete_outputs(tx, position))
 
     def note(self, count: int, size: int = 10) -> None:
         self.position += 1
@@ -186,11 +186,11 @@ def test_the_oldest_beyond_the_limit_are_dropped_and_counted(
 def test_runs_of_an_older_copy_are_told_anew(caplog: pytest.LogCaptureFixture) -> None:
     pond = Pond()
     pond.note(1)
-    pond.brokers.place = (7, 0)
+    pond.brokers.position = (7, 0)
     pond.turn(0)
     assert pond.brokers.records == pond.expected
     assert "those of an older copy" in caplog.text
     pond.note(1)
     pond.turn(0)
     pond.turn(0, "undecided")
-    assert (pond.brokers.records, pond.brokers.place) == (pond.expected, (2, 0))
+    assert (pond.brokers.records, pond.brokers.position) == (pond.expected, (2, 0))

@@ -69,7 +69,7 @@ from millpond.workflows.partitions.entries import (
     decode_entry,
     encode_entry,
 )
-from millpond.workflows.partitions.followed import FollowedPartition, read_place
+from millpond.workflows.partitions.followed import FollowedPartition, read_cursor
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.store import initialize
@@ -364,9 +364,9 @@ def test_a_mistake_is_answered_and_changes_nothing(cluster: Cluster) -> None:
 
 
 def _is_place(key: bytes) -> bool:
-    from millpond.workflows.keyspaces import PLACE
+    from millpond.workflows.keyspaces import CURSOR
 
-    return key == PLACE.pack()
+    return key == CURSOR.pack()
 
 
 def test_what_is_no_entry_is_passed_over(cluster: Cluster) -> None:
@@ -452,7 +452,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(cluster: Cluster, tmp_
         space = MemorySpace()
         assert checkpoints.restore(METADATA, space) == places[1]
         with space.read() as tx:
-            assert read_place(tx).position == places[1]
+            assert read_cursor(tx).position == places[1]
         newest.write_bytes(whole)
     for path in (tmp_path / "0").iterdir():
         path.write_bytes(b"MPWC")

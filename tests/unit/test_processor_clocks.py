@@ -28,7 +28,7 @@ from millpond.testing.workflows import TENANT, WorkflowRuns
 from millpond.workflows.keyspaces import FAILED, TIMER, TIMER_TIME
 from millpond.workflows.processor import processor
 from millpond.workflows.processor.timers import cancel_timers_of
-from millpond.workflows.store import Wanted
+from millpond.workflows.store import TagQuery
 from millpond.workflows.verify import _REMEDY, check_runs
 
 DAYS = 2 * 86_400_000
@@ -236,4 +236,4 @@ def test_a_schedule_of_a_deleted_specification_is_counted_at_each_instant() -> N
 
 def count_runs(runs: WorkflowRuns) -> int:
     with space(runs).read() as tx:
-        return runs._processor.partition.reads(tx, TENANT).count(Wanted.runs())
+        return runs._processor.partition.reads(tx, TENANT).count(TagQuery.runs())

@@ -38,7 +38,7 @@ from millpond.server.workflows.reads import READS
 from millpond.workflows.engine import TaskClaim
 from millpond.workflows.engine.events import correlated
 from millpond.workflows.keyspaces import FAILED, TAG, TIMER
-from millpond.workflows.store import Wanted
+from millpond.workflows.store import TagQuery
 from tests.models.workflows.specs import request
 from tests.unit.test_processor import Ground, opened, started, task_of, until
 
@@ -56,7 +56,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 def runs(ground: Ground, spec: str) -> int:
     with ground.space.read() as tx:
         rows = ground.processor.partition.reads(tx, "acme")
-        return len(rows.search(Wanted.runs(spec=spec), limit=1000, bookmark=None).rows)
+        return len(rows.search(TagQuery.runs(spec=spec), limit=1000, bookmark=None).rows)
 
 
 def search(ground: Ground, wanted: object) -> list[object]:
@@ -101,7 +101,7 @@ def test_the_version_of_a_scheduled_run_is_the_newest_unless_one_is_named(ground
     with ground.space.read() as tx:
         rows = ground.processor.partition.reads(tx, "acme")
         for revision in (0, 1):
-            wanted = Wanted.runs(spec="sleeps", major=0, revision=revision)
+            wanted = TagQuery.runs(spec="sleeps", major=0, revision=revision)
             assert len(rows.search(wanted, limit=10, bookmark=None).rows) == 1
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.workflows.tasks import queues as module
-from millpond.workflows.tasks.queues import Place, Queue, QueuedTask, TaskQueues, Worker, Workers
+from millpond.workflows.tasks.queues import Position, Queue, QueuedTask, TaskQueues, Worker, Workers
 
 QUEUE: Queue = ("acme", "greet")
 
@@ -16,29 +16,29 @@ class Ground:
     """The rows of one queue, with its window and its workers, matched as a processor does it."""
 
     def __init__(self) -> None:
-        self.rows: dict[Place, QueuedTask] = {}
+        self.rows: dict[Position, QueuedTask] = {}
         self.queues, self.workers = TaskQueues(), Workers()
         self.reads = self.number = 0
         self.handed: list[tuple[Worker, QueuedTask]] = []
         self.looked: list[Queue] = []
         self.workers.watch(self.looked.append)
 
-    def read(self, queue: Queue, after: Place | None, limit: int) -> list[QueuedTask]:
+    def read(self, queue: Queue, after: Position | None, limit: int) -> list[QueuedTask]:
         assert queue == QUEUE
         self.reads += 1
-        return [task for place, task in sorted(self.rows.items()) if after is None or place > after][:limit]
+        return [task for position, task in sorted(self.rows.items()) if after is None or position > after][:limit]
 
     def add(self) -> None:
         self.number += 1
         task = QueuedTask((self.number, 0), "run", str(self.number))
-        self.rows[task.place] = task
+        self.rows[task.position] = task
         self.queues.add(QUEUE, task)
 
     def hand_out(self, *, durable: bool = True) -> None:
         made: list[tuple[Worker, QueuedTask]] = []
         while worker := self.workers.take(QUEUE):
             task = self.queues.next(QUEUE, self.read)
-            while task is not None and task.place not in self.rows:  # it was withdrawn
+            while task is not None and task.position not in self.rows:  # it was withdrawn
                 task = self.queues.next(QUEUE, self.read)
             if task is None:
                 self.workers.give_back(worker)
@@ -46,7 +46,7 @@ class Ground:
             made.append((worker, task))
         if durable:
             for _, task in made:
-                del self.rows[task.place]
+                del self.rows[task.position]
             self.handed += made
         else:
             self.queues.forget(QUEUE)
@@ -87,7 +87,7 @@ def _steps(steps: list[str]) -> None:
             ground.hand_out()
             there = {worker for worker, _ in ground.handed}
             assert not ground.rows or all(worker in there for worker in hungry), "nobody waits while a task is queued"
-    tasks = [task.place for _, task in ground.handed]
+    tasks = [task.position for _, task in ground.handed]
     assert tasks == sorted(set(tasks))
     workers = [int(worker.id) for worker, _ in ground.handed]
     assert workers == sorted(set(workers))

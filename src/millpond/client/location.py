@@ -168,7 +168,7 @@ class BucketLocation:
     def move_head(self, space: str) -> bool:
         """Move the rows of the pond to another database; False when they lie there, or there is no pond.
 
-        Raises: as `BucketPlace.move_head`.
+        Raises: as `StorageBucket.move_head`.
         """
         from millpond.clock import SystemClock
         from millpond.maps.loads.bucket_location import bucket_location

@@ -30,12 +30,12 @@ from millpond.kernel.log import Head, Log, head_row
 from millpond.kernel.steps import step
 from millpond.workflows.keyspaces import (
     COMMANDS,
+    CURSOR,
     DEFINITION,
     FAILED,
     INITIALIZED,
     OUTBOX,
     OWNER,
-    PLACE,
     RECEIVED,
     SENDING,
 )
@@ -52,7 +52,7 @@ Row = tuple[bytes, bytes]
 RUN_ROWS = tuple(keyspace for keyspace in REGISTRY.of() if keyspace.part == "workflows")
 """The rows that workflows have, in the order of their keys."""
 _LOG: Log[bytes] = Log(COMMANDS, bytes, bytes)
-_OF_A_LOG = (OUTBOX, OWNER, PLACE, RECEIVED, SENDING)
+_OF_A_LOG = (OUTBOX, OWNER, CURSOR, RECEIVED, SENDING)
 """The rows of partitions that have a log beside their space."""
 _OF_RUNS = (17, 19, 1010)
 """The kinds of definitions that lie where runs do: schedules, correlated events, and node runs that wait for those."""
@@ -143,15 +143,15 @@ def _of_rows(tx: ReadTransaction) -> CopiedRuns | None:
 
     def metadata() -> Iterator[Row]:
         for keyspace in RUN_ROWS:
-            if keyspace is PLACE:
-                yield PLACE.packed, place
+            if keyspace is CURSOR:
+                yield CURSOR.packed, place
             elif keyspace in (DEFINITION, INITIALIZED):
                 yield from (row for row in tx.scan(keyspace.range()) if keyspace is INITIALIZED or _is_metadata(row[0]))
 
     def runs() -> Iterator[Row]:
         for keyspace in RUN_ROWS:
-            if keyspace is PLACE:
-                yield PLACE.packed, place
+            if keyspace is CURSOR:
+                yield CURSOR.packed, place
             elif keyspace is not COMMANDS:
                 yield from tx.scan(keyspace.range())
 
@@ -160,9 +160,9 @@ def _of_rows(tx: ReadTransaction) -> CopiedRuns | None:
 
 def _of_partitions(metadata: ReadTransaction, runs: ReadTransaction) -> CopiedRuns:
     """The runs of a bucket, whose partitions are these."""
-    from millpond.workflows.partitions.followed import read_place
+    from millpond.workflows.partitions.followed import read_cursor
 
-    places = read_place(metadata), read_place(runs)
+    places = read_cursor(metadata), read_cursor(runs)
 
     def folder_rows() -> Iterator[Row]:
         for sender, number, receiver in ((metadata, 1, runs), (runs, 0, metadata)):

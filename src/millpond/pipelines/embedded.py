@@ -72,16 +72,16 @@ LOOK_AGAIN_SECONDS = 0.2
 
 
 @contextmanager
-def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[EmbeddedRuns]:
+def embedded(pond: Pond, address: str, tell: Callable[[str], object]) -> Iterator[EmbeddedRuns]:
     """An engine on the pond, while this lasts; `tell` gets a line for each event.
 
     Raises: as `open_engine`.
     """
     runs = EmbeddedRuns(pond, tell)
     before = os.environ.get("MILLPOND_POND")
-    os.environ["MILLPOND_POND"] = place
+    os.environ["MILLPOND_POND"] = address
     try:
-        with held(place, pond), redirect_stdout(sys.stderr):  # standard output is the command's
+        with held(address, pond), redirect_stdout(sys.stderr):  # standard output is the command's
             yield runs
     finally:
         os.environ.pop("MILLPOND_POND")

@@ -108,11 +108,8 @@ class MapSource(DataSource):
             raise _changes_unsupported(str(self.map), "a batch reads a state")
         with opened(None, self.location) as pond:
             name = str(self.map)
-            planned = (
-                self.location.pin(pond, name)
-                if known_at is None
-                else rows_known_at(pond, self.location, name, known_at)
-            )
+            at = self.location
+            planned = at.pin(pond, name) if known_at is None else rows_known_at(pond, at, name, known_at)
         if isinstance(planned, NodesRows):
             _check_schema(planned.definition, schema)
             return StreamedReader(planned, schema.names, self.options.get("where"))

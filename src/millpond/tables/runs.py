@@ -84,13 +84,13 @@ class RunRows(ABC):
 
     def page(self, tenant: str, search: RunSearch, bookmark: bytes) -> tuple[list[Row], bytes | None]:
         """The next runs that a search leaves, and the bookmark of those after them; None at the end."""
-        from millpond.workflows.store import Wanted
+        from millpond.workflows.store import TagQuery
 
         if search.status is not None and search.status not in protocol.LHStatus.keys():  # noqa: SIM118, it is no dictionary
             return [], None
         code = None if search.status is None else int(protocol.LHStatus.Value(search.status))
         conditions = replace(
-            Wanted.runs(status=code, spec=search.workflow), start_ms=_bound(search.start_ms),
+            TagQuery.runs(status=code, spec=search.workflow), start_ms=_bound(search.start_ms),
             stop_ms=_bound(search.stop_ms),
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ A pond registers them when it opens, also where the client's messages are not in
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "OUTPUT", "OWNER", "PLACE",
+    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "OUTPUT", "OWNER", "CURSOR",
     "QUEUED", "RECEIVED", "SENDING", "STORY", "TAG", "TIMER", "TIMER_TIME",
 )  # fmt: skip
 
@@ -53,7 +53,7 @@ TIMER_TIME = REGISTRY.register(
     "workflows", "timer time", ("tenant", "run", "…"), _FOLDER, "8 bytes of milliseconds, twice",
     "the instant of a timer, by its name, and the one at which it was set",
 )  # fmt: skip
-PLACE = REGISTRY.register(
+CURSOR = REGISTRY.register(
     "workflows", "place", (), _FOLDER, "position, then milliseconds, twice",
     "in the store of a partition: the last entry applied of its log, the time of the last command, and the latest",
 )  # fmt: skip

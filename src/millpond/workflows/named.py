@@ -14,7 +14,7 @@ from millpond.json_forms import to_json
 from millpond.workflows.deferred import conversions, engine, pipeline_starts, protocol, start_inputs
 
 __all__ = (
-    "answer_in", "attempt_words", "filters_of", "found", "node_number", "run_of", "spec_of", "status_of", "version_of",
+    "answer_in", "attempt_words", "fetch", "filters_of", "node_number", "run_of", "spec_of", "status_of", "version_of",
 )  # fmt: skip
 
 _WORKFLOWS_MAX = 50
@@ -105,7 +105,7 @@ def version_of(text: str) -> tuple[int, int]:
     return int(numbers[1]), int(numbers[2])
 
 
-def found(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
+def fetch(call: Any, method: str, name: Any, thing: str, value: str) -> Any:
     """The thing that a method gets by its name.
 
     Raises: `NotFound`, in words; `millpond THING list` lists them.

@@ -116,15 +116,15 @@ def _missing(tx: ReadTransaction, rows: ReadRows, path: str, thread: ThreadRun) 
     timers = TIMER_TIME[rows.tenant][path]
     match node.WhichOneof("node_type"):
         case "sleep" if not node.sleep.matured:
-            place = timers.pack("node", thread.number, node.id.position)
-            return None if tx.get(place) is not None else "the timer of its sleep"
+            timer = timers.pack("node", thread.number, node.id.position)
+            return None if tx.get(timer) is not None else "the timer of its sleep"
         case "task" if node.task.HasField("task_run_id"):
             task = rows.get(TaskRun, key_of(node.task.task_run_id))
             if task is not None and task.status == TaskStatus.TASK_SCHEDULED:
                 return None if rows.get(ScheduledTask, key_of(task.id)) is not None else "its place in a queue"
             if task is not None and task.status in (TaskStatus.TASK_RUNNING, TaskStatus.TASK_PENDING):
-                place = timers.pack("attempt", task.id.task_guid, len(task.attempts) - 1)
-                return None if tx.get(place) is not None else "the timer of its task"
+                timer = timers.pack("attempt", task.id.task_guid, len(task.attempts) - 1)
+                return None if tx.get(timer) is not None else "the timer of its task"
     return None
 
 

@@ -23,7 +23,7 @@ from littlehorse.model import (
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.keys import EVERYTHING, starting
 from millpond.workflows.keyspaces import TAG
-from millpond.workflows.store import Initialization, Kind, RunReads, RunStore, Wanted, delete_run, initialize
+from millpond.workflows.store import Initialization, Kind, RunReads, RunStore, TagQuery, delete_run, initialize
 from millpond.workflows.store.initialization import initialization
 from tests.harness.legacy_rows import migrate_store, write_legacy
 
@@ -99,7 +99,7 @@ def rows_of(space: Space) -> list[tuple[bytes, bytes]]:
         return list(tx.scan(EVERYTHING))
 
 
-def _names(space: Space, store: RunReads, wanted: Wanted) -> list[str]:
+def _names(space: Space, store: RunReads, wanted: TagQuery) -> list[str]:
     with space.read() as tx:
         return ["_".join(address.run) for address in store.search(tx, wanted).rows]
 
@@ -127,7 +127,7 @@ class RunStoreContract:
         for name in names:
             put_all(space, store, objects_of_run(name))
         delete_run(space, store, ("a",))
-        assert sorted(_names(space, store, Wanted.runs())) == sorted(names[1:])
+        assert sorted(_names(space, store, TagQuery.runs())) == sorted(names[1:])
 
     def test_a_deleted_run_leaves_nothing_and_its_child_stays(self, space: Space) -> None:
         store = store_in(space)
@@ -136,7 +136,7 @@ class RunStoreContract:
         put_all(space, store, [child])
         rows = rows_of(space)
         put_all(space, store, objects_of_run("a"))
-        assert _names(space, store, Wanted.runs(parent=("a",))) == ["a_kid"]
+        assert _names(space, store, TagQuery.runs(parent=("a",))) == ["a_kid"]
         delete_run(space, store, ("a",), rows_max=2)
         assert rows_of(space) == rows
 
@@ -158,34 +158,34 @@ class RunStoreContract:
         store = store_in(space)
         put_all(space, store, [run_of(f"r{at}", ms=at, status=at % 2) for at in range(12)])
         put_all(space, store, [run_of("other", ms=3, spec="weather")])
-        assert _names(space, store, Wanted.runs(status=0, spec="flights")) == [f"r{at}" for at in range(0, 12, 2)]
-        assert len(_names(space, store, Wanted.runs())) == 13
-        within = Wanted(Kind.RUN, Wanted.runs(spec="flights").attributes, 9, 10)
+        assert _names(space, store, TagQuery.runs(status=0, spec="flights")) == [f"r{at}" for at in range(0, 12, 2)]
+        assert len(_names(space, store, TagQuery.runs())) == 13
+        within = TagQuery(Kind.RUN, TagQuery.runs(spec="flights").attributes, 9, 10)
         assert _names(space, store, within) == ["r9", "r10"]
         put_all(space, store, [run_of("r0", ms=0, status=2)])
-        assert "r0" not in _names(space, store, Wanted.runs(status=0))
-        assert _names(space, store, Wanted.runs(status=2)) == ["r0"]
+        assert "r0" not in _names(space, store, TagQuery.runs(status=0))
+        assert _names(space, store, TagQuery.runs(status=2)) == ["r0"]
 
     def test_variables_tasks_and_events_are_found(self, space: Space) -> None:
         store = store_in(space)
         put_all(space, store, objects_of_run("a"))
         for wanted in (
-            Wanted.variables("flights", "airport", "JFK"), Wanted.tasks("load"), Wanted.external_events("landed"),
-            Wanted.external_events("landed", claimed=False),
+            TagQuery.variables("flights", "airport", "JFK"), TagQuery.tasks("load"), TagQuery.external_events("landed"),
+            TagQuery.external_events("landed", claimed=False),
         ):  # fmt: skip
             assert _names(space, store, wanted) == ["a"]
-        assert _names(space, store, Wanted.variables("flights", "airport", "EWR")) == []
+        assert _names(space, store, TagQuery.variables("flights", "airport", "EWR")) == []
 
     def test_a_bookmark_survives_inserts_and_deletes(self, space: Space) -> None:
         store = store_in(space)
         put_all(space, store, [run_of(f"r{at}", ms=at) for at in range(10, 16)])
         with space.read() as tx:
-            page = store.search(tx, Wanted.runs(), limit=2)
+            page = store.search(tx, TagQuery.runs(), limit=2)
         assert page.bookmark is not None
         delete_run(space, store, ("r12",))  # the row that the bookmark names
         put_all(space, store, [run_of("early", ms=1), run_of("late", ms=99)])
         with space.read() as tx:
-            rest = store.search(tx, Wanted.runs(), bookmark=page.bookmark)
+            rest = store.search(tx, TagQuery.runs(), bookmark=page.bookmark)
             assert [address.run[0] for address in rest.rows] == ["r13", "r14", "r15", "late"]
             assert rest.bookmark is None
 
@@ -193,15 +193,15 @@ class RunStoreContract:
     def test_a_malformed_bookmark_is_invalid(self, space: Space, bookmark: bytes) -> None:
         store = store_in(space)
         with space.read() as tx, pytest.raises(Invalid, match="bookmark"):
-            store.search(tx, Wanted.runs(), bookmark=bookmark)
+            store.search(tx, TagQuery.runs(), bookmark=bookmark)
 
     def test_a_bookmark_of_another_search_is_invalid(self, space: Space) -> None:
         store = store_in(space)
         put_all(space, store, [run_of("a"), run_of("b")])
         with space.read() as tx:
-            page = store.search(tx, Wanted.runs(), limit=1)
+            page = store.search(tx, TagQuery.runs(), limit=1)
             with pytest.raises(Invalid, match="bookmark"):
-                store.search(tx, Wanted.runs(status=1), bookmark=page.bookmark)
+                store.search(tx, TagQuery.runs(status=1), bookmark=page.bookmark)
 
     def test_reading_a_legacy_store_changes_no_byte(self, space: Space) -> None:
         objects = objects_of_run("asdf")
@@ -250,14 +250,14 @@ class RunStoreContract:
         objects = objects_of_run("asdf") + objects_of_run("more")
         put_legacy(space, objects)
         store = store_in(space)
-        assert _names(space, store, Wanted.runs()) == []
+        assert _names(space, store, TagQuery.runs()) == []
         assert migrate_store(space, lambda _: store, rows_max=3) == len(objects)
         with space.read() as tx:
             log = initialization(tx)
             assert log is not None
             assert not log.legacy
             assert not list(tx.keys(starting("default/")))
-        assert _names(space, RunReads("default", log), Wanted.runs()) == ["asdf", "more"]
+        assert _names(space, RunReads("default", log), TagQuery.runs()) == ["asdf", "more"]
 
     def test_a_store_that_is_born_grouped_looks_once(self, space: Space) -> None:
         store = store_in(space)

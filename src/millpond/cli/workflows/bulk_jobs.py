@@ -10,7 +10,7 @@ from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import RUNS, TENANT, every_result, plain_message
 from millpond.workflows.deferred import protocol
-from millpond.workflows.named import found
+from millpond.workflows.named import fetch
 
 __all__ = ("delete", "list_jobs")
 
@@ -42,6 +42,6 @@ def delete(
 ) -> console.Shown:
     """Forget a job that has ended."""
     job = protocol.BulkJobId(id=name)
-    found(call, "GetBulkJob", protocol.GetBulkJobRequest(id=job), "bulk-job", name)
+    fetch(call, "GetBulkJob", protocol.GetBulkJobRequest(id=job), "bulk-job", name)
     call("DeleteBulkJob", protocol.DeleteBulkJobRequest(id=job))
     return console.done("deleted", name)

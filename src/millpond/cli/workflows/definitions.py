@@ -24,7 +24,7 @@ from millpond.cli.workflows.server import (
 from millpond.errors import NotFound
 from millpond.json_forms import to_json
 from millpond.workflows.deferred import protocol, start_inputs
-from millpond.workflows.named import found, node_number, spec_of, version_of
+from millpond.workflows.named import fetch, node_number, spec_of, version_of
 
 __all__ = ("delete_task", "delete_workflow", "list_tasks", "list_workflows", "show_workflow", "versions_by_name")
 
@@ -149,6 +149,6 @@ def delete_task(
     name: Annotated[str, typer.Argument(metavar="TASK", help="The name of the task.")],
 ) -> console.Shown:
     """Delete the definition of a task: runs that reach it fail then."""
-    found(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
+    fetch(call, "GetTaskDef", protocol.TaskDefId(name=name), "task", name)
     call("DeleteTaskDef", protocol.DeleteTaskDefRequest(id=protocol.TaskDefId(name=name)))
     return console.done("deleted", name)

@@ -11,7 +11,7 @@ from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import RUNS, TENANT, every, plain_message, show_messages
 from millpond.errors import Invalid
 from millpond.workflows.deferred import conversions, engine, protocol, start_inputs
-from millpond.workflows.named import found
+from millpond.workflows.named import fetch
 
 __all__ = ("list_events", "post")
 
@@ -59,7 +59,7 @@ def post(
         raise Invalid("an external event is for a run or for a key", kind="external_event_for", event=name,
                       hint="--run RUN, perhaps with --id ID; or --key KEY")  # fmt: skip
     event = protocol.ExternalEventDefId(name=name)
-    defined = found(call, "GetExternalEventDef", event, "external-event", name)
+    defined = fetch(call, "GetExternalEventDef", event, "external-event", name)
     kind = defined.type_information.return_type.primitive_type
     value = None if content is None else start_inputs.value_in(content, kind if _type(defined) else None)
     if run is None:

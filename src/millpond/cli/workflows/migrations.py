@@ -14,7 +14,7 @@ from millpond.cli.workflows.server import TENANT, every, every_result, plain_mes
 from millpond.errors import Invalid, MillpondError
 from millpond.sizes import human_count
 from millpond.workflows.deferred import protocol
-from millpond.workflows.named import found, run_of, version_of
+from millpond.workflows.named import fetch, run_of, version_of
 
 __all__ = ("apply_plan", "delete_plan", "list_plans", "put_plan")
 
@@ -88,7 +88,7 @@ def apply_plan(
     """Let the runs of a plan's old version that have not completed go on with the new one; those that cannot, stay."""
     plan, reasons, moved = protocol.WorkflowMigrationPlanId(name=name), Counter[str](), 0
     trial = [("dry-run", "1")] if dry_run else []
-    stored = found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
+    stored = fetch(call, "GetWorkflowMigrationPlan", plan, "migration", name)
     for candidate in [run_of(call, run).id] if run is not None else list(_open_runs(call, stored)):
         try:
             call(
@@ -113,7 +113,7 @@ def apply_plan(
 def delete_plan(call: Any, name: Name) -> console.Shown:
     """Delete a plan; runs that followed it stay where they are."""
     plan = protocol.WorkflowMigrationPlanId(name=name)
-    found(call, "GetWorkflowMigrationPlan", plan, "migration", name)
+    fetch(call, "GetWorkflowMigrationPlan", plan, "migration", name)
     call("DeleteWorkflowMigrationPlan", protocol.DeleteWorkflowMigrationPlanRequest(id=plan))
     return console.said({"plan": name}, f"plan {name} is deleted")
 

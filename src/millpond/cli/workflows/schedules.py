@@ -13,7 +13,7 @@ from millpond.cli.workflows.server import RUNS, TENANT
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.workflows.deferred import protocol
-from millpond.workflows.named import found, spec_of
+from millpond.workflows.named import fetch, spec_of
 from millpond.workflows.schedules import run_now, schedule_facts, switch
 
 __all__ = ("delete", "list_schedules", "pause", "resume", "run")
@@ -86,4 +86,4 @@ def delete(call: Any, name: Name) -> console.Shown:
 
 
 def _stored(call: Any, name: str) -> Any:
-    return found(call, "GetScheduledWfRun", protocol.ScheduledWfRunId(id=name), "schedule", name)
+    return fetch(call, "GetScheduledWfRun", protocol.ScheduledWfRunId(id=name), "schedule", name)

@@ -156,17 +156,17 @@ class TaskWorker:
     async def _beat(self) -> None:
         """Show every process of the server that this worker is there, and poll those that are not polled."""
         hosts = {self._config.bootstrap_server, *(host for host, _ in self._polls)}
-        places: set[str] = set()
+        registered_at: set[str] = set()
         for host in sorted(hosts):
             with suppress(grpc.RpcError):
-                places |= await self._registered(host)
+                registered_at |= await self._registered(host)
         tasks = dict(self._tasks)
-        if self._stopping or (tasks and not places):
+        if self._stopping or (tasks and not registered_at):
             return
         for (host, name), poll in tuple(self._polls.items()):
-            if poll.done() or host not in places or name not in tasks:
+            if poll.done() or host not in registered_at or name not in tasks:
                 self._polls.pop((host, name)).cancel()
-        for host in places:
+        for host in registered_at:
             for name, task in tasks.items():
                 if (host, name) not in self._polls:
                     self._polls[host, name] = asyncio.create_task(self._poll(host, task))

@@ -14,7 +14,7 @@ from millpond.cli.workflows.runs import pairs_in
 from millpond.cli.workflows.server import RUNS, TENANT, every_result, plain_message
 from millpond.errors import Conflict, Invalid
 from millpond.workflows.deferred import conversions, engine, protocol
-from millpond.workflows.named import answer_in, found
+from millpond.workflows.named import answer_in, fetch
 
 __all__ = ("answer", "assign", "cancel", "list_tasks", "show")
 
@@ -138,7 +138,7 @@ def _open(call: Any, name: str) -> Any:
 def _row(call: Any, name: str) -> Any:
     run, _, guid = name.partition("/")
     task = protocol.UserTaskRunId(wf_run_id=engine.run_id(run), user_task_guid=guid)
-    return found(call, "GetUserTaskRun", task, "user-task", name)
+    return fetch(call, "GetUserTaskRun", task, "user-task", name)
 
 
 def _path(name: Any) -> str:

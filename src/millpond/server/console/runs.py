@@ -254,11 +254,11 @@ def runs_by_hour(call: Calls, now_ms: int) -> list[int]:
 
     Raises: `Denied` to a caller that may not search for runs.
     """
-    from millpond.workflows.store import Wanted
+    from millpond.workflows.store import TagQuery
 
     hours = [(now_ms - (ago + 1) * HOUR_MS + 1, now_ms - ago * HOUR_MS) for ago in reversed(range(24))]
     return call.rows("SearchWfRun", lambda rows: [
-        len(rows.tag_keys(replace(Wanted.runs(), start_ms=first, stop_ms=last), limit=COUNTED_MAX, bookmark=None)
+        len(rows.tag_keys(replace(TagQuery.runs(), start_ms=first, stop_ms=last), limit=COUNTED_MAX, bookmark=None)
             [:COUNTED_MAX])
         for first, last in hours
     ])  # fmt: skip

@@ -151,12 +151,11 @@ def _schedules(
     call: Calls, workflows: Sequence[str], now_ms: int, limit: int, bookmark: bytes = b""
 ) -> list[dict[str, Any]]:  # fmt: skip
     """A page of the schedules of each workflow, and its bookmark for the next one."""
-    from millpond.workflows.store.unscoped_tags import wanted_schedules
+    from millpond.workflows.store.unscoped_tags import schedule_query
 
     def read(rows: ReadRows) -> list[tuple[list[Any], str]]:
         pages = [
-            rows.search_free(wanted_schedules(workflow), limit=limit, bookmark=bookmark or None)
-            for workflow in workflows
+            rows.search_free(schedule_query(workflow), limit=limit, bookmark=bookmark or None) for workflow in workflows
         ]
         return [
             (

@@ -51,13 +51,13 @@ def _principals(rows: ReadRows) -> Iterator[tuple[Key, Principal]]:
 def _with(rows: Iterable[tuple[Key, Any]], key: Key, row: Message) -> Iterator[tuple[Key, Any]]:
     """Rows in their order, and one more unless it is among them."""
     last: Key | None = None
-    for place, item in merge(rows, [(key, row)], key=_place):  # of equals, those of the first come first
+    for place, item in merge(rows, [(key, row)], key=_key):  # of equals, those of the first come first
         if place != last:
             yield place, item
         last = place
 
 
-def _place(row: tuple[Key, Any]) -> Key:
+def _key(row: tuple[Key, Any]) -> Key:
     return row[0]
 
 

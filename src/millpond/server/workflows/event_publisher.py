@@ -20,7 +20,7 @@ from millpond.kernel.steps import step
 from millpond.server.workflows.outbox import Outbox
 from millpond.workflows.stories import (
     CommandStory,
-    StoryPlace,
+    StoryPosition,
     delete_stories,
     drop_stories,
     stories_after,
@@ -60,7 +60,7 @@ def _is_named(stream: StreamName) -> bool:
 
 def teller_of(
     space: Space, clock: Clock, append: Callable[[Sequence[EventBatch]], object],
-    ended: Callable[[StoryPlace, bool], object] | None = None, dropped: Callable[[int], object] = lambda _: None,
+    ended: Callable[[StoryPosition, bool], object] | None = None, dropped: Callable[[int], object] = lambda _: None,
 ) -> Outbox[CommandStory]:  # fmt: skip
     """The outbox of a partition's stories; `ended`, see `Outbox`, None: its rows are this process' own."""
 
@@ -68,8 +68,8 @@ def teller_of(
         append(_batches_of(rows))
         step("workflows.told")
 
-    def delete(place: StoryPlace, dropped: bool) -> None:
-        space.write(lambda tx: (drop_stories if dropped else delete_stories)(tx, place))
+    def delete(position: StoryPosition, dropped: bool) -> None:
+        space.write(lambda tx: (drop_stories if dropped else delete_stories)(tx, position))
 
     return Outbox(
         "stories of runs", space, clock, send, page=stories_after, sizes=story_sizes, waiting_max=STORIES_WAITING_MAX,

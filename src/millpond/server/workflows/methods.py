@@ -237,10 +237,10 @@ async def _await_event(call: _Call, request: AwaitWorkflowEventRequest) -> Workf
     names = {definition.name for definition in request.event_def_ids}
     ignored = {key_of(event) for event in request.workflow_events_to_ignore}
 
-    def wanted(event: WorkflowEvent) -> bool:
+    def matches(event: WorkflowEvent) -> bool:
         return (not names or event.id.workflow_event_def_id.name in names) and key_of(event.id) not in ignored
 
-    thrown = await call.service.thrown(call.tenant, run_path(request.wf_run_id), wanted, AWAIT_SECONDS_MAX)
+    thrown = await call.service.thrown(call.tenant, run_path(request.wf_run_id), matches, AWAIT_SECONDS_MAX)
     if thrown is None:
         raise Unavailable("no such event was thrown", kind="wait_over", run=run_path(request.wf_run_id),
                           seconds=AWAIT_SECONDS_MAX, hint="wait again")  # fmt: skip

@@ -46,7 +46,7 @@ from millpond.kernel.patience import patiently
 from millpond.server.workflows.pages import page_of
 from millpond.server.workflows.run_filters import instant_of
 from millpond.workflows.engine import key_of
-from millpond.workflows.store import Wanted
+from millpond.workflows.store import TagQuery
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
@@ -79,9 +79,9 @@ _TASK_ENDS: Final[dict[int, tuple[str, str]]] = {
 """The measures of an end: that of the task run, and that of the attempt."""
 
 
-def _began(rows: ReadRows, kind: type[Message], query: Wanted, start: int | None, stop: int | None) -> Iterator[Any]:
+def _began(rows: ReadRows, kind: type[Message], query: TagQuery, start: int | None, stop: int | None) -> Iterator[Any]:
     """The objects of a search that began from `start` to before `stop`, in milliseconds."""
-    timed = Wanted(query.kind, query.attributes, start, None if stop is None else stop - 1)
+    timed = TagQuery(query.kind, query.attributes, start, None if stop is None else stop - 1)
     bookmark: bytes | None = None
     for _ in range(METRIC_ROWS_MAX // _AT_ONCE):
         page = rows.search(timed, limit=_AT_ONCE, bookmark=bookmark)
@@ -117,7 +117,7 @@ def _add(timing: CountAndTiming, start: Timestamp, end: Timestamp) -> None:
 
 
 def _runs_of(rows: ReadRows, spec: WfSpecId, start: int | None, stop: int | None) -> Iterator[WfRun]:
-    query = Wanted.runs(spec=spec.name, major=spec.major_version, revision=spec.revision)
+    query = TagQuery.runs(spec=spec.name, major=spec.major_version, revision=spec.revision)
     return _began(rows, WfRun, query, start, stop)
 
 
@@ -164,7 +164,7 @@ def _of_spec(rows: ReadRows, spec: WfSpecId, start: int | None, stop: int | None
 
 def _of_task(rows: ReadRows, task: TaskDefId, start: int | None, stop: int | None) -> list[MetricWindow]:
     name = MetricWindowId(task_def_id=task, metric_type=MetricWindowType.TASK_METRIC)
-    return _windows(name, rows.tenant, _began(rows, TaskRun, Wanted.tasks(task.name), start, stop), _add_task)
+    return _windows(name, rows.tenant, _began(rows, TaskRun, TagQuery.tasks(task.name), start, stop), _add_task)
 
 
 def _list_runs(rows: ReadRows, request: ListWfMetricsRequest) -> MetricsList:
@@ -201,15 +201,15 @@ def _search_windows(rows: ReadRows, request: SearchWfMetricWindowRequest) -> Mes
     if not request.wf_spec_name:
         raise Invalid("a search has no condition", kind="search", field="wf_spec_name", hint="give wf_spec_name")
     runs = _began(
-        rows, WfRun, Wanted.runs(spec=request.wf_spec_name), *_bounds(request, "earliest_start", "latest_start")
+        rows, WfRun, TagQuery.runs(spec=request.wf_spec_name), *_bounds(request, "earliest_start", "latest_start")
     )
-    places = {(_ms(run.start_time) // MINUTE_MS * MINUTE_MS, *key_of(run.wf_spec_id)) for run in runs}
-    entries = ((encode(place), _window_id(rows.tenant, place)) for place in sorted(places, reverse=request.latest_only))
+    keys = {(_ms(run.start_time) // MINUTE_MS * MINUTE_MS, *key_of(run.wf_spec_id)) for run in runs}
+    entries = ((encode(key), _window_id(rows.tenant, key)) for key in sorted(keys, reverse=request.latest_only))
     return page_of(MetricWindowIdList, islice(entries, 1) if request.latest_only else entries, request)
 
 
-def _window_id(tenant: str, place: tuple[Any, ...]) -> MetricWindowId:
-    at, name, major, revision = place
+def _window_id(tenant: str, key: tuple[Any, ...]) -> MetricWindowId:
+    at, name, major, revision = key
     window = MetricWindowId(
         wf_spec_id=WfSpecId(name=name, major_version=major, revision=revision), tenant_id=TenantId(id=tenant),
         metric_type=MetricWindowType.WORKFLOW_METRIC,
@@ -264,7 +264,7 @@ def _task_window(rows: ReadRows, request: TaskDefMetricsQueryRequest) -> TaskDef
     if not request.task_def_name:
         raise Invalid("a search has no condition", kind="search", field="task_def_name", hint="give task_def_name")
     start, stop = _longer(request, request.window_type)
-    query, name = Wanted.tasks(request.task_def_name), TaskDefId(name=request.task_def_name)
+    query, name = TagQuery.tasks(request.task_def_name), TaskDefId(name=request.task_def_name)
     windows = _of_task(rows, name, start, stop)
     claimed = _whole(windows, "task", ("taskattempt_scheduled_to_running",))
     ended = _whole(windows, "task", tuple(f"taskattempt_running_to_{end}" for end in ("success", "error", "exception")))
@@ -275,7 +275,7 @@ def _task_window(rows: ReadRows, request: TaskDefMetricsQueryRequest) -> TaskDef
         start_to_complete_avg=_average(ended), total_started=claimed.count,
         total_completed=_whole(windows, "task", ("taskrun_created_to_completed",)).count,
         total_errored=_whole(windows, "task", failed).count,
-        total_scheduled=rows.count(Wanted(query.kind, query.attributes, start, stop - 1)),
+        total_scheduled=rows.count(TagQuery(query.kind, query.attributes, start, stop - 1)),
     )  # fmt: skip
     metrics.window_start.FromMilliseconds(start)
     return metrics

@@ -31,7 +31,7 @@ RETRY_SECONDS = 1.0
 _DROPPED_AT_ONCE = 100
 """The part of the limit that is dropped in one write, so that one row more is no write more."""
 _LOG = logging.getLogger(__name__)
-_Place = tuple[int, int]
+_Position = tuple[int, int]
 T = TypeVar("T", bound=tuple[Any, ...])
 """A row, which begins with its place."""
 
@@ -54,9 +54,9 @@ class Outbox(Generic[T]):
 
     def __init__(
         self, what: str, space: Space, clock: Clock, send: Callable[[Sequence[T]], object], *,
-        page: Callable[[ReadTransaction, _Place, int], Sequence[T]],
-        sizes: Callable[[ReadTransaction, _Place], Iterator[tuple[_Place, int]]], waiting_max: int,
-        ended: Callable[[_Place, bool], object], dropped: Callable[[int], object],
+        page: Callable[[ReadTransaction, _Position, int], Sequence[T]],
+        sizes: Callable[[ReadTransaction, _Position], Iterator[tuple[_Position, int]]], waiting_max: int,
+        ended: Callable[[_Position, bool], object], dropped: Callable[[int], object],
     ) -> None:  # fmt: skip
         """`page` reads so many rows behind a place, `sizes` what each takes of `waiting_max`: 0 is not dropped.
 
@@ -105,15 +105,15 @@ class Outbox(Generic[T]):
     def drop(self) -> None:
         """Drop the oldest rows beyond the limit. It reads those that came since it was called before."""
         with self._space.read() as tx:
-            for place, size in self._sizes(tx, max(self._seen, self._after)):
-                self._seen, self._queued = place, self._queued + size
+            for position, size in self._sizes(tx, max(self._seen, self._after)):
+                self._seen, self._queued = position, self._queued + size
             left, count, oldest = self._queued, 0, self._after
             most = self._waiting_max - self._waiting_max // _DROPPED_AT_ONCE
-            for place, size in self._sizes(tx, self._after) if left > self._waiting_max else ():
+            for position, size in self._sizes(tx, self._after) if left > self._waiting_max else ():
                 if left <= most:
                     break
                 if size:
-                    oldest, left, count = place, left - size, count + 1
+                    oldest, left, count = position, left - size, count + 1
         if not count:
             return
         if not self._lost:

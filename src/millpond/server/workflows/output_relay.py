@@ -26,7 +26,7 @@ from millpond.workflows.outputs import (
     EXECUTION,
     METADATA,
     Output,
-    OutputPlace,
+    OutputPosition,
     WaitingOutput,
     delete_outputs,
     output_sizes,
@@ -54,7 +54,7 @@ class _Sender:
 
     def __init__(self, topics: Topics, cluster: str, newest: int | None, dropped: Callable[[int], object]) -> None:
         self._topics, self._cluster, self._newest, self._dropped = topics, cluster, newest, dropped
-        self._written: OutputPlace = (0, 0)
+        self._written: OutputPosition = (0, 0)
 
     def send(self, rows: Sequence[WaitingOutput]) -> None:
         """Write what no earlier writer wrote, who could not delete it any more.
@@ -63,20 +63,20 @@ class _Sender:
         """
         if not self._topics.is_open:
             self._note_written(self._topics.open())
-        outputs, place = [output for at, output in rows if at > self._written], rows[-1].place
+        outputs, position = [output for at, output in rows if at > self._written], rows[-1].position
         if not outputs:
             return
         large = [output for output in outputs if len(output.record) > RECORD_BYTES_MAX]
         records = [record for output in outputs if output not in large for record in self._records(output)]
-        self._newest = None if self._newest is None else max(self._newest, place[0])
-        self._topics.write(records, place)
+        self._newest = None if self._newest is None else max(self._newest, position[0])
+        self._topics.write(records, position)
         step("workflows.output_written")
         for output in large:
             _LOG.error("a record is too large for its topic, and left out. tenant=%s topic=%s key=%s bytes=%s",
                        output.tenant, output.topic, output.key[:100], len(output.record))  # fmt: skip
         self._dropped(len(large))
 
-    def _note_written(self, last: OutputPlace) -> None:
+    def _note_written(self, last: OutputPosition) -> None:
         if self._newest is not None and last[0] > self._newest:
             _LOG.warning("the runs are those of an older copy: topics of output get records of a time that they have "
                          "already. position=%s written=%s", self._newest, last[0])  # fmt: skip
@@ -94,7 +94,7 @@ class _Sender:
 
 def relay_to(
     topics: Topics, cluster: str, space: Space, clock: Clock, *, newest: int | None = None,
-    ended: Callable[[OutputPlace, bool], object] | None = None, dropped: Callable[[int], object] = lambda _: None,
+    ended: Callable[[OutputPosition, bool], object] | None = None, dropped: Callable[[int], object] = lambda _: None,
 ) -> Outbox[WaitingOutput]:  # fmt: skip
     """The outbox of a partition's records; `ended`, see `Outbox`, None: its rows are this process' own.
 
@@ -103,7 +103,7 @@ def relay_to(
     return Outbox(
         "records of output", space, clock, _Sender(topics, cluster, newest, dropped).send, page=outputs_after,
         sizes=output_sizes, waiting_max=OUTPUT_BYTES_WAITING_MAX, dropped=dropped,
-        ended=ended or (lambda place, _: space.write(lambda tx: delete_outputs(tx, place))),
+        ended=ended or (lambda position, _: space.write(lambda tx: delete_outputs(tx, position))),
     )  # fmt: skip
 
 
@@ -132,5 +132,5 @@ class _NoTopics:
         raise Unavailable("topics of output cannot be written", kind="output_unreachable",
                           reason="no brokers are named", hint="set workflows.output at each node")  # fmt: skip
 
-    def write(self, records: Sequence[TopicRecord], place: tuple[int, int]) -> None:
+    def write(self, records: Sequence[TopicRecord], position: tuple[int, int]) -> None:
         raise AssertionError("never opened")

@@ -23,8 +23,8 @@ def page_of(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], req
 
     Raises: `Invalid` for a limit or a bookmark that is none.
     """
-    place = _place_in(request)
-    return _page(page_type, (entry for entry in rows if entry[0] > place), request)
+    position = _position_in(request)
+    return _page(page_type, (entry for entry in rows if entry[0] > position), request)
 
 
 def page_behind(
@@ -35,13 +35,13 @@ def page_behind(
     Raises: `Invalid` for a limit or a bookmark that is none.
     """
     try:
-        after = cast("Key", decode(_place_in(request))) or None
+        after = cast("Key", decode(_position_in(request))) or None
     except Corrupt:
         raise Invalid("the bookmark is made up", kind="search_bookmark", hint="begin again without it") from None
     return _page(page_type, ((encode(key), row) for key, row in read(after)), request)
 
 
-def _place_in(request: Any) -> bytes:
+def _position_in(request: Any) -> bytes:
     return _bookmarks(request).position(request.bookmark) if request.HasField("bookmark") else b""
 
 

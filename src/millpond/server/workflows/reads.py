@@ -118,11 +118,11 @@ from millpond.workflows.engine.metadata.structs import evolution_is_valid
 from millpond.workflows.engine.schedule_masks import shown_schedule
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.engine.work import Work, is_retired, newest_spec
-from millpond.workflows.store import Wanted
+from millpond.workflows.store import TagQuery
 from millpond.workflows.store.addresses import path_of
 from millpond.workflows.store.search import LIMIT_MAX
 from millpond.workflows.store.tags import value_part
-from millpond.workflows.store.unscoped_tags import wanted_correlated, wanted_schedules
+from millpond.workflows.store.unscoped_tags import correlated_query, schedule_query
 
 if TYPE_CHECKING:
     from millpond.workflows.processor import ReadRows
@@ -202,7 +202,7 @@ def _list_objects(rows: ReadRows, request: Any) -> Message:
 # -- searches ---------------------------------------------------------------------------------------------
 
 
-def _search(rows: ReadRows, query: Wanted, page_type: type[Message], request: Any) -> Message:
+def _search(rows: ReadRows, query: TagQuery, page_type: type[Message], request: Any) -> Message:
     entries = rows.search(query, limit=limit_of(request), bookmark=request.bookmark or None)
     page: Any = page_type(results=[address.id() for address in entries.rows])
     if entries.bookmark is not None:
@@ -219,9 +219,9 @@ def _times(request: Any) -> dict[str, int]:
     return {name: instant_of(request, field) for name, field in fields.items() if request.HasField(field)}
 
 
-def _timed(query: Wanted, request: Any) -> Wanted:
+def _timed(query: TagQuery, request: Any) -> TagQuery:
     times = _times(request)
-    return Wanted(query.kind, query.attributes, times.get("start_ms"), times.get("stop_ms"))
+    return TagQuery(query.kind, query.attributes, times.get("start_ms"), times.get("stop_ms"))
 
 
 def _id(row: Any) -> Message:
@@ -230,7 +230,7 @@ def _id(row: Any) -> Message:
     return cast("Message", row.id)
 
 
-def _given(request: Any, name: str) -> Any:
+def _present(request: Any, name: str) -> Any:
     return getattr(request, name) if request.HasField(name) else None
 
 
@@ -242,9 +242,9 @@ def search_runs(rows: ReadRows, request: SearchWfRunRequest, *, newest: bool = F
     if request.variable_filters:
         return filtered_runs(rows, request, limit_of(request), newest=newest)
     parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
-    query = Wanted.runs(
-        status=_given(request, "status"), spec=request.wf_spec_name or None,
-        major=_given(request, "wf_spec_major_version"), revision=_given(request, "wf_spec_revision"), parent=parent,
+    query = TagQuery.runs(
+        status=_present(request, "status"), spec=request.wf_spec_name or None,
+        major=_present(request, "wf_spec_major_version"), revision=_present(request, "wf_spec_revision"), parent=parent,
     )  # fmt: skip
     page = _search(rows, replace(_timed(query, request), newest=newest), WfRunIdList, request)
     return cast("WfRunIdList", page)
@@ -262,15 +262,15 @@ def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message
                       hint="values may be STR, INT, BOOL or DOUBLE")  # fmt: skip
     if not any(True for _row in rows.list(WfSpec, (request.wf_spec_name,))):
         raise Invalid(f"Couldn't find WfSpec {request.wf_spec_name[:80]}", kind="search", spec=request.wf_spec_name)
-    query = Wanted.variables(
-        request.wf_spec_name, request.var_name, value, major=_given(request, "wf_spec_major_version"),
-        revision=_given(request, "wf_spec_revision"),
+    query = TagQuery.variables(
+        request.wf_spec_name, request.var_name, value, major=_present(request, "wf_spec_major_version"),
+        revision=_present(request, "wf_spec_revision"),
     )  # fmt: skip
     return _search(rows, query, VariableIdList, request)
 
 
 def _search_tasks(rows: ReadRows, request: SearchTaskRunRequest) -> Message:
-    query = Wanted.tasks(_need(request.task_def_name, "task_def_name"), _given(request, "status"))
+    query = TagQuery.tasks(_need(request.task_def_name, "task_def_name"), _present(request, "status"))
     return _search(rows, _timed(query, request), TaskRunIdList, request)
 
 
@@ -282,7 +282,7 @@ def _count_tasks(rows: ReadRows, request: CountTaskRunRequest) -> Message:
     if request.status != TaskStatus.TASK_SCHEDULED:
         raise Invalid("task runs are counted while they are scheduled", kind="search", field="status",
                       hint="give TASK_SCHEDULED")  # fmt: skip
-    return Count(value=rows.count(Wanted.tasks(_need(request.task_def_name, "task_def_name"), request.status)))
+    return Count(value=rows.count(TagQuery.tasks(_need(request.task_def_name, "task_def_name"), request.status)))
 
 
 def _count_nodes(rows: ReadRows, request: CountNodeRunRequest) -> Message:
@@ -291,11 +291,11 @@ def _count_nodes(rows: ReadRows, request: CountNodeRunRequest) -> Message:
     Raises: `Invalid` for a filter without a name, and for a revision without a major version.
     """
     if not request.HasField("wf_spec_filter"):
-        return Count(value=rows.count_nodes(Wanted.runs()))
+        return Count(value=rows.count_nodes(TagQuery.runs()))
     spec = request.wf_spec_filter
-    query = Wanted.runs(
-        spec=_need(spec.wf_spec_name, "wf_spec_name"), major=_given(spec, "wf_spec_major_version"),
-        revision=_given(spec, "wf_spec_revision"),
+    query = TagQuery.runs(
+        spec=_need(spec.wf_spec_name, "wf_spec_name"), major=_present(spec, "wf_spec_major_version"),
+        revision=_present(spec, "wf_spec_revision"),
     )  # fmt: skip
     return Count(value=rows.count_nodes(query))
 
@@ -304,32 +304,32 @@ def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
     """Node runs that wait, or waited, for an external event."""
     name = _need(request.external_event_def.name, "external_event_def")
     # The field has no presence, and no node that waits is STARTING.
-    query = Wanted.waiting_nodes(name, request.status or None)
+    query = TagQuery.waiting_nodes(name, request.status or None)
     return _search(rows, _timed(query, request), NodeRunIdList, request)
 
 
 def _search_events(rows: ReadRows, request: SearchExternalEventRequest) -> Message:
     name = _need(request.external_event_def_id.name, "external_event_def_id")
-    query = Wanted.external_events(name, claimed=_given(request, "is_claimed"))
+    query = TagQuery.external_events(name, claimed=_present(request, "is_claimed"))
     return _search(rows, _timed(query, request), ExternalEventIdList, request)
 
 
 def _search_thrown(rows: ReadRows, request: SearchWorkflowEventRequest) -> Message:
-    query = Wanted.workflow_events(_need(request.workflow_event_def_id.name, "workflow_event_def_id"))
+    query = TagQuery.workflow_events(_need(request.workflow_event_def_id.name, "workflow_event_def_id"))
     return _search(rows, _timed(query, request), WorkflowEventIdList, request)
 
 
 def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Message:
-    query = Wanted.user_tasks(
-        status=_given(request, "status"), definition=_given(request, "user_task_def_name"),
-        user=_given(request, "user_id"), group=_given(request, "user_group"),
+    query = TagQuery.user_tasks(
+        status=_present(request, "status"), definition=_present(request, "user_task_def_name"),
+        user=_present(request, "user_id"), group=_present(request, "user_group"),
     )  # fmt: skip
     return _search(rows, _timed(query, request), UserTaskRunIdList, request)
 
 
 def _search_correlated(rows: ReadRows, request: SearchCorrelatedEventRequest) -> Message:
     name = _need(request.external_event_def_id.name, "external_event_def_id")
-    query = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
+    query = correlated_query(name, served=_present(request, "has_external_events"), **_times(request))
     entries = rows.search_free(query, limit=limit_of(request), bookmark=request.bookmark or None)
     page = CorrelatedEventIdList(bookmark=entries.bookmark)
     for key, definition in entries.rows:
@@ -343,8 +343,8 @@ def _search_schedules(rows: ReadRows, request: SearchScheduledWfRunRequest) -> M
 
     Raises: `Invalid` when there are more than `LIMIT_MAX`.
     """
-    query = wanted_schedules(
-        _need(request.wf_spec_name, "wf_spec_name"), _given(request, "major_version"), _given(request, "revision")
+    query = schedule_query(
+        _need(request.wf_spec_name, "wf_spec_name"), _present(request, "major_version"), _present(request, "revision")
     )
     page = rows.search_free(query, limit=LIMIT_MAX, bookmark=None)
     if page.bookmark is not None:

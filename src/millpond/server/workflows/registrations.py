@@ -52,10 +52,10 @@ class Registrations:
         """Note that a worker registered now."""
         if max(len(task), len(worker)) > NAME_CHARACTERS_MAX:
             return
-        now, place = self._clock.now_ms(), (tenant, task, worker)
+        now, key = self._clock.now_ms(), (tenant, task, worker)
         self._forget(now)
-        earlier = self._seen.pop(place, None)
-        self._seen[place] = Registration(worker, now if earlier is None else earlier.began_ms, now)
+        earlier = self._seen.pop(key, None)
+        self._seen[key] = Registration(worker, now if earlier is None else earlier.began_ms, now)
         if len(self._seen) > REGISTERED_MAX:
             del self._seen[next(iter(self._seen))]
 
@@ -63,7 +63,7 @@ class Registrations:
         """The workers of a task, by their ids."""
         self._forget(self._clock.now_ms())
         return sorted(
-            (registration for place, registration in self._seen.items() if place[:2] == (tenant, task)),
+            (registration for key, registration in self._seen.items() if key[:2] == (tenant, task)),
             key=lambda registration_: registration_.worker,
         )
 

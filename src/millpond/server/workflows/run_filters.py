@@ -23,7 +23,7 @@ from littlehorse.model import (
 from millpond.errors import Invalid
 from millpond.kernel.patience import patiently
 from millpond.workflows.engine.values.conversions import type_of_def
-from millpond.workflows.store import Wanted
+from millpond.workflows.store import TagQuery
 from millpond.workflows.store.addresses import Address, Kind, path_of
 from millpond.workflows.store.joins import Index
 from millpond.workflows.store.tags import TEXT_CHARACTERS_MAX, value_part
@@ -46,7 +46,7 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int, *, ne
     Raises:
         Invalid: no such specification, or a filter names no variable of its first thread.
     """
-    query, compared = _wanted(rows, request, newest=newest)
+    query, compared = _queries(rows, request, newest=newest)
     page, bookmark, left = WfRunIdList(), request.bookmark or None, CANDIDATES_MAX
     while True:
         chunk = min(left, _AT_ONCE) if compared else limit
@@ -80,7 +80,7 @@ def instant_of(request: Any, field: str) -> int:
                       hint="give seconds and nanos of an instant between the years 1 and 9999") from None  # fmt: skip
 
 
-def _wanted(rows: ReadRows, request: SearchWfRunRequest, *, newest: bool) -> tuple[Wanted, list[VariableMatch]]:
+def _queries(rows: ReadRows, request: SearchWfRunRequest, *, newest: bool) -> tuple[TagQuery, list[VariableMatch]]:
     """The indexes to read, with the times of the request, and the filters that they do not decide."""
     major = request.wf_spec_major_version if request.HasField("wf_spec_major_version") else None
     revision = request.wf_spec_revision if request.HasField("wf_spec_revision") else None
@@ -93,17 +93,17 @@ def _wanted(rows: ReadRows, request: SearchWfRunRequest, *, newest: bool) -> tup
         part = value_part(match.value)
         indexed = part is not None and all(variable.searchable for variable in declared[match.var_name])
         if indexed:
-            query = Wanted.variables(request.wf_spec_name, match.var_name, part)
+            query = TagQuery.variables(request.wf_spec_name, match.var_name, part)
             indexes.append(Index(Kind.VARIABLE, query.attributes, (0, match.var_name)))
         if not indexed or not _is_whole(part, declared[match.var_name]):
             compared.append(match)
     status = request.status if request.HasField("status") else None
     parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
-    runs = Wanted.runs(status=status, spec=request.wf_spec_name, major=major, revision=revision, parent=parent)
+    runs = TagQuery.runs(status=status, spec=request.wf_spec_name, major=major, revision=revision, parent=parent)
     first, *also = *indexes, Index(Kind.RUN, runs.attributes)
     start, stop = (instant_of(request, name) if request.HasField(name) else None
                    for name in ("earliest_start", "latest_start"))  # fmt: skip
-    return Wanted(first.kind, first.attributes, start, stop, newest, first.rest, tuple(also)), compared
+    return TagQuery(first.kind, first.attributes, start, stop, newest, first.rest, tuple(also)), compared
 
 
 def _is_whole(part: Part, declared: list[ThreadVarDef]) -> bool:

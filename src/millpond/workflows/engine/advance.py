@@ -275,6 +275,6 @@ def _move(run: Run, gone: set[int]) -> None:
             archived=ArchivedThreadRunInfo(),
         )
         run.work.rows.put(key_of(row.id), row)
-    for place in reversed(range(len(run.row.thread_runs))):
-        if run.row.thread_runs[place].number in gone:
-            del run.row.thread_runs[place]
+    for index in reversed(range(len(run.row.thread_runs))):
+        if run.row.thread_runs[index].number in gone:
+            del run.row.thread_runs[index]

@@ -46,7 +46,7 @@ __all__ = (
     "legacy_holds",
 )
 
-_PLACE = re.compile(r"\{(\d{1,4})\}")
+_NUMBERED = re.compile(r"\{(\d{1,4})\}")
 
 
 @dataclass(slots=True)
@@ -96,13 +96,13 @@ def _format_string(scope: Scope, assignment: VariableAssignment) -> VariableValu
     text = text_of(evaluated(scope, assignment.format_string.format))
     args = [_formatted(evaluated(scope, arg)) for arg in assignment.format_string.args]
 
-    def place(match: re.Match[str]) -> str:
+    def shown_value(match: re.Match[str]) -> str:
         at = int(match[1])
         return args[at] if at < len(args) else match[0]
 
     # quoted text is every second part; an empty one is a quote
     parts = text.replace("''", "\0").split("'")
-    shown = [part if at % 2 else _PLACE.sub(place, part) for at, part in enumerate(parts)]
+    shown = [part if at % 2 else _NUMBERED.sub(shown_value, part) for at, part in enumerate(parts)]
     return VariableValue(str="".join(shown).replace("\0", "'"))
 
 
@@ -155,13 +155,13 @@ def _map(scope: Scope, assignment: VariableAssignment) -> VariableValue:
 
 
 _SOURCES: Mapping[str, Callable[[Scope, VariableAssignment], VariableValue]] = {
-    "variable_name": lambda scope, wanted: scope.variable(wanted.variable_name),
-    "literal_value": lambda _scope, wanted: wanted.literal_value,
+    "variable_name": lambda scope, source: scope.variable(source.variable_name),
+    "literal_value": lambda _scope, source: source.literal_value,
     "format_string": _format_string,
-    "node_output": lambda scope, wanted: scope.output(wanted.node_output.node_name),
+    "node_output": lambda scope, source: scope.output(source.node_output.node_name),
     "expression": _expression,
     "struct_builder": _struct,
-    "size_of": lambda scope, wanted: size_of(evaluated(scope, wanted.size_of.operand)),
+    "size_of": lambda scope, source: size_of(evaluated(scope, source.size_of.operand)),
     "map_builder": _map,
 }
 

@@ -94,14 +94,14 @@ class _Migration:
 
     def do(self) -> None:
         rows, row = self.old.work.rows, self.old.row
-        places = [self._place(thread) for thread in row.thread_runs if thread.status != LHStatus.COMPLETED]
+        open_nodes = [self._open_node(thread) for thread in row.thread_runs if thread.status != LHStatus.COMPLETED]
         for interrupt in row.pending_interrupts:
             interrupt.handler_spec_name = self._thread_name(interrupt.handler_spec_name)
         for failure in row.pending_failures:
             failure.handler_spec_name = self._thread_name(failure.handler_spec_name)
         row.old_wf_spec_versions.append(row.wf_spec_id)
         row.wf_spec_id.CopyFrom(self.new.spec.id)
-        for thread, _row, _node in places:
+        for thread, _row, _node in open_nodes:
             self._carry_outputs(thread)
             thread.thread_spec_name = self._thread_name(thread.thread_spec_name)
             thread.wf_spec_id.CopyFrom(self.new.spec.id)
@@ -110,9 +110,9 @@ class _Migration:
         for variable in rows.list(Variable, (self.old.path,)):
             variable.wf_spec_id.CopyFrom(self.new.spec.id)
             rows.put(key_of(variable.id), variable)
-        for thread, _row, _node in places:
+        for thread, _row, _node in open_nodes:
             self._make_variables(thread)
-        for thread, node_run, name in places:
+        for thread, node_run, name in open_nodes:
             self._go_on(thread, node_run, name)
         advance(self.new)
 
@@ -122,7 +122,7 @@ class _Migration:
             self._fail("the new version has no such thread", thread=name_after)
         return name_after
 
-    def _place(self, thread: ThreadRun) -> tuple[ThreadRun, NodeRun, str]:
+    def _open_node(self, thread: ThreadRun) -> tuple[ThreadRun, NodeRun, str]:
         """A thread with its node, and the name of the node at which it goes on."""
         node_run, new_thread = self.old.node_run(thread), self._thread_name(thread.thread_spec_name)
         name = new_node_name(self.plan, thread.thread_spec_name, node_run.node_name)

@@ -83,10 +83,10 @@ class Overlay:
 
     def get(self, kind: type[M], key: Key) -> M | None:
         """The row with a key: the same object for the same key until the end of the command."""
-        place = (kind, key)
-        if place not in self._seen:
-            self._seen[place] = None if self._is_deleted(key) else self._rows.get(kind, key)
-        row = self._seen[place]
+        slot = (kind, key)
+        if slot not in self._seen:
+            self._seen[slot] = None if self._is_deleted(key) else self._rows.get(kind, key)
+        row = self._seen[slot]
         assert row is None or isinstance(row, kind)
         return row
 
@@ -126,14 +126,14 @@ class Overlay:
 
     def delete_run(self, path: str) -> None:
         self._deleted_runs[path] = None
-        for place in [place for place in self._seen if place[1][:1] == (path,)]:
-            self._seen[place] = None
-            self._changed.discard(place)
+        for slot in [slot for slot in self._seen if slot[1][:1] == (path,)]:
+            self._seen[slot] = None
+            self._changed.discard(slot)
 
     def writes(self) -> tuple[Write | RunDeleted, ...]:
         """All writes: first the deleted runs, then the rows in the order of kind and key."""
-        places = sorted(self._changed, key=lambda place: (place[0].__name__, place[1]))
-        rows = [Write(kind, key, self._seen[kind, key]) for kind, key in places]
+        slots = sorted(self._changed, key=lambda slot: (slot[0].__name__, slot[1]))
+        rows = [Write(kind, key, self._seen[kind, key]) for kind, key in slots]
         return (*map(RunDeleted, self._deleted_runs), *rows)
 
     def _is_deleted(self, key: Key) -> bool:

@@ -206,10 +206,10 @@ def _wait_again(run: Run, thread: ThreadRun) -> None:
             return
         _revive(run, thread)
         enter(run, thread, run.node_run(thread).node_name)
-    place = run.row.parent_trigger.waiting_node_run
-    above = load(run.work, run_path(place.wf_run_id))
-    waiter = above.threads.get(place.thread_run_number) if above is not None else None
-    if above is None or waiter is None or waiter.current_node_position != place.position:
+    node_run_id = run.row.parent_trigger.waiting_node_run
+    above = load(run.work, run_path(node_run_id.wf_run_id))
+    waiter = above.threads.get(node_run_id.thread_run_number) if above is not None else None
+    if above is None or waiter is None or waiter.current_node_position != node_run_id.position:
         return
     if _failed_with_child(above, waiter):
         _revive(above, waiter)

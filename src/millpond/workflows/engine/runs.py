@@ -91,8 +91,8 @@ class Run:
 
     def put(self, node_run: NodeRun) -> None:
         """Write a node run."""
-        place = node_run.id
-        self.work.rows.put((self.path, place.thread_run_number, place.position), node_run)
+        id_ = node_run.id
+        self.work.rows.put((self.path, id_.thread_run_number, id_.position), node_run)
 
     def save(self) -> None:
         """Write the row of the run."""

@@ -84,10 +84,10 @@ def save(run: Run, thread: ThreadRun) -> None:
 
 def take(run: Run) -> list[InactiveThreadRun]:
     """Take threads out of the queue, as many as there is room for."""
-    places = room(run) if run.queue and run.thread(0).status not in TERMINAL else 0
+    room_left = room(run) if run.queue and run.thread(0).status not in TERMINAL else 0
     taken: list[InactiveThreadRun] = []
     for number in run.row.thread_run_queue:
-        if len(taken) >= places:
+        if len(taken) >= room_left:
             break
         row = queued(run, number)
         if not row.thread_run.halt_reasons:

@@ -75,10 +75,10 @@ def start_children(
 ) -> list[int]:
     """Start many children of a thread, as `start`; their numbers."""
     _check_start(run, spec_name, starts)
-    places, numbers = room(run), []
-    for place, inputs in enumerate(starts):
+    room_left, numbers = room(run), []
+    for number, inputs in enumerate(starts):
         thread = _new(run, spec_name, ThreadType.CHILD, parent)
-        numbers.append((_begin if place < places else enqueue)(run, thread, inputs).number)
+        numbers.append((_begin if number < room_left else enqueue)(run, thread, inputs).number)
     return numbers
 
 

@@ -43,12 +43,12 @@ def find(run: Run, thread: ThreadRun, name: str) -> tuple[Variable, ThreadVarDef
     Raises:
         NodeFailed: VAR_SUB_ERROR; the name is out of scope.
     """
-    place: ThreadRun | None = thread
-    while place is not None:
-        for declared in run.thread_spec(place).variable_defs:
+    thread_run: ThreadRun | None = thread
+    while thread_run is not None:
+        for declared in run.thread_spec(thread_run).variable_defs:
             if declared.var_def.name == name:
-                return _declared(run, place, declared)
-        place = run.threads.get(place.parent_thread_id) if place.HasField("parent_thread_id") else None
+                return _declared(run, thread_run, declared)
+        thread_run = run.threads.get(thread_run.parent_thread_id) if thread_run.HasField("parent_thread_id") else None
     raise substitution(f"no variable {name} is in the scope of thread {thread.number}")
 
 

@@ -43,7 +43,7 @@ RECENT_BYTES_MAX = 16 << 20
 AHEAD_MAX = 16
 _NEVER = float("-inf")
 _START = b"MPst"
-_PLACE = struct.Struct(f">QQQ{CHAIN_BYTES}s")
+_HEAD = struct.Struct(f">QQQ{CHAIN_BYTES}s")
 _POSITION = struct.Struct(">Q")
 
 
@@ -58,7 +58,7 @@ class _Start:
 
     def encode(self) -> bytes:
         """The object."""
-        return framed(_START, _PLACE.pack(self.number, self.position, self.marked, self.chain))
+        return framed(_START, _HEAD.pack(self.number, self.position, self.marked, self.chain))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class PartitionBatches:
                 raise
             return _Start(), None
         data = unframed(_START, tagged.data.to_pybytes(), "start", self._objects.where)
-        number, position, marked, chain = _PLACE.unpack(data)
+        number, position, marked, chain = _HEAD.unpack(data)
         return _Start(number, position, marked, chain), tagged.tag
 
     def _swapped(self, start: _Start, tag: str | None) -> str | None:

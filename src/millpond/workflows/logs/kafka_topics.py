@@ -29,18 +29,18 @@ _SECONDS = 5.0
 
 
 class KafkaTopics:
-    """A writer with a name, which notes its places in the topic `places`. One thread uses it.
+    """A writer with a name, which notes its places in the topic `positions_topic`. One thread uses it.
 
     Topics that are missing are made as `topics` says: with a number of partitions and settings. `config` are
     librdkafka's own settings, for encryption and credentials.
     """
 
     def __init__(
-        self, servers: str, places: str, name: str, *, topics: Callable[[str], tuple[int, Mapping[str, str]]],
+        self, servers: str, positions_topic: str, name: str, *, topics: Callable[[str], tuple[int, Mapping[str, str]]],
         config: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         self._config: dict[str, Any] = {**(config or {}), "bootstrap.servers": servers, "log_level": 0}
-        self._places, self._name, self._topics = places, name, topics
+        self._positions_topic, self._name, self._topics = positions_topic, name, topics
         self._open: tuple[Producer, object] | None = None
         self._ensured: set[str] = set()
 
@@ -52,7 +52,7 @@ class KafkaTopics:
         """Begin to write."""
         with self._closed_by_errors():
             self._ensured.clear()
-            self._ensure(self._places, (1, {}))
+            self._ensure(self._positions_topic, (1, {}))
             producer = Producer(
                 {**self._config, "transactional.id": self._name, "partitioner": "murmur2_random",
                  "compression.type": "lz4", "message.max.bytes": RECORD_BYTES_MAX + 4_096}
@@ -60,12 +60,12 @@ class KafkaTopics:
             # What an earlier writer left undecided is decided, and it writes no more.
             producer.init_transactions(_SECONDS)
             consumer = Consumer({**self._config, "group.id": self._name, "isolation.level": "read_committed"})
-            [last] = consumer.committed([TopicPartition(self._places, 0)], timeout=_SECONDS)
+            [last] = consumer.committed([TopicPartition(self._positions_topic, 0)], timeout=_SECONDS)
             self._open = producer, consumer.consumer_group_metadata()
             consumer.close()
         return (last.offset, int(last.metadata or 0)) if last.offset >= 0 else (0, 0)
 
-    def write(self, records: Sequence[TopicRecord], place: tuple[int, int]) -> None:
+    def write(self, records: Sequence[TopicRecord], position: tuple[int, int]) -> None:
         """Write a page."""
         assert self._open is not None, "opened"
         producer, group = self._open
@@ -76,7 +76,7 @@ class KafkaTopics:
             for record in records:
                 if record.data:
                     producer.produce(record.topic, record.data, record.key)
-            last = TopicPartition(self._places, 0, place[0], metadata=str(place[1]))
+            last = TopicPartition(self._positions_topic, 0, position[0], metadata=str(position[1]))
             producer.send_offsets_to_transaction([last], group, _SECONDS)
             producer.commit_transaction(_SECONDS)
 

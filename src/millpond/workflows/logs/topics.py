@@ -41,7 +41,7 @@ class Topics(Protocol):
             Unavailable: kind `output_unreachable`.
         """
 
-    def write(self, records: Sequence[TopicRecord], place: tuple[int, int]) -> None:
+    def write(self, records: Sequence[TopicRecord], position: tuple[int, int]) -> None:
         """Write a page; places rise.
 
         Raises:

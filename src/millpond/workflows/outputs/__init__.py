@@ -19,7 +19,7 @@ need("littlehorse")
 
 from millpond.workflows.outputs.records import EXECUTION, METADATA, Output, opened_topics, outputs_of
 from millpond.workflows.outputs.rows import (
-    OutputPlace,
+    OutputPosition,
     WaitingOutput,
     delete_outputs,
     note_outputs,
@@ -28,6 +28,6 @@ from millpond.workflows.outputs.rows import (
 )
 
 __all__ = (
-    "EXECUTION", "METADATA", "Output", "OutputPlace", "WaitingOutput", "delete_outputs", "note_outputs",
+    "EXECUTION", "METADATA", "Output", "OutputPosition", "WaitingOutput", "delete_outputs", "note_outputs",
     "opened_topics", "output_sizes", "outputs_after", "outputs_of",
 )  # fmt: skip

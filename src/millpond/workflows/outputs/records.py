@@ -80,8 +80,8 @@ def outputs_of(
         if kind in _OF_DEFINITIONS:
             others.append(_of_definition(name, _OF_DEFINITIONS[kind], key, row))
         elif level == OutputTopicConfig.ALL_ENTITY_EVENTS and not (isinstance(row, Variable) and not is_public(row)):
-            place = others if not isinstance(row, WfRun) else before if row.status == LHStatus.RUNNING else behind
-            place.append(_of_run(name, _OF_RUNS[kind], key, row, now))
+            position = others if not isinstance(row, WfRun) else before if row.status == LHStatus.RUNNING else behind
+            position.append(_of_run(name, _OF_RUNS[kind], key, row, now))
     return [*before, *others, *behind]
 
 

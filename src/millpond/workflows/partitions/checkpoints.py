@@ -22,7 +22,7 @@ import xxhash
 from millpond.errors import Corrupt, NotFound
 from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.scans import put_rows
-from millpond.workflows.partitions.followed import read_place
+from millpond.workflows.partitions.followed import read_cursor
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Space
@@ -52,7 +52,7 @@ class Checkpoints:
     def save(self, number: int, space: Space) -> int:
         """Store a checkpoint and drop older ones; the position before which the log is needed no longer."""
         with space.read() as tx:
-            position = read_place(tx).position
+            position = read_cursor(tx).position
             self._objects.put_stream(_name(number, position), _frames(tx.scan(EVERYTHING)))
         positions = self.positions(number)
         self._objects.delete(*(_name(number, old) for old in positions[:-CHECKPOINTS_RETAINED]))

@@ -22,7 +22,7 @@ from millpond.kernel.keys import decode, encode
 from millpond.kernel.log import Head
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import ReadTransaction, Transaction
-from millpond.workflows.keyspaces import OUTBOX, PLACE, RECEIVED, SENDING
+from millpond.workflows.keyspaces import CURSOR, OUTBOX, RECEIVED, SENDING
 from millpond.workflows.logs import Entry
 from millpond.workflows.outputs import delete_outputs
 from millpond.workflows.partitions.entries import (
@@ -47,14 +47,14 @@ from millpond.workflows.store.addresses import RunPath
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
 
-__all__ = ("Ended", "FollowedPartition", "Place", "put_out", "read_place")
+__all__ = ("Ended", "FollowedPartition", "Cursor", "put_out", "read_cursor")
 
 _Other = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry | OutputEntry
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Cursor:
     """The last entry that was applied, the time of the last command, and the latest one that timers may be set by."""
 
     position: int = 0
@@ -70,10 +70,10 @@ class Ended:
     timer: DueTimer | None = None
 
 
-def read_place(tx: ReadTransaction) -> Place:
+def read_cursor(tx: ReadTransaction) -> Cursor:
     """The place of a store in its log."""
-    row = tx.get(PLACE.pack())
-    return Place() if row is None else Place(*cast("tuple[int, ...]", decode(row)))
+    row = tx.get(CURSOR.pack())
+    return Cursor() if row is None else Cursor(*cast("tuple[int, ...]", decode(row)))
 
 
 def put_out(tx: ReadTransaction, after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], int, bytes]]:
@@ -95,33 +95,33 @@ class FollowedPartition(Partition):
         self.number, self._partitions = number, partitions
         self.share = number, partitions - 1
         self._position, self._out = 0, 0
-        self.place = Place()
+        self.cursor = Cursor()
         """The place behind the entries that were applied last."""
         self.has_put_out = False
 
     def last_ms(self, tx: ReadTransaction) -> int:
         """The instant of the last command."""
-        return read_place(tx).ms
+        return read_cursor(tx).ms
 
     def latest_ms(self, tx: ReadTransaction) -> int:
         """The latest instant by which timers may have been set."""
-        return read_place(tx).latest_ms
+        return read_cursor(tx).latest_ms
 
     def apply_entries(self, tx: Transaction, entries: Sequence[Entry]) -> list[Ended]:
         """Apply entries in their order; the end of each that was no mere note."""
-        place = read_place(tx)
+        cursor = read_cursor(tx)
         ends: list[Ended] = []
         with batched(tx) as rows:
             for entry in entries:
-                if entry.position > place.position:
+                if entry.position > cursor.position:
                     self._position, self._out = entry.position, 0
-                    place, ended = self._apply_entry(rows, entry, place)
+                    cursor, ended = self._apply_entry(rows, entry, cursor)
                     ends += ended
-        self.place = place
-        tx.put(PLACE.pack(), encode((place.position, place.ms, place.latest_ms)))
+        self.cursor = cursor
+        tx.put(CURSOR.pack(), encode((cursor.position, cursor.ms, cursor.latest_ms)))
         return ends
 
-    def _apply_entry(self, tx: Batch, data: Entry, last: Place) -> tuple[Place, list[Ended]]:
+    def _apply_entry(self, tx: Batch, data: Entry, last: Cursor) -> tuple[Cursor, list[Ended]]:
         try:
             entry = decode_entry(data.data)
         except Corrupt as error:
@@ -130,9 +130,9 @@ class FollowedPartition(Partition):
             return replace(last, position=data.position), []
         if isinstance(entry, ClockEntry):
             whole = pull_back(tx, entry.ms, TIMERS_PULLED_PER_WRITE) < TIMERS_PULLED_PER_WRITE
-            return Place(data.position, last.ms, entry.ms if whole else last.latest_ms), []
+            return Cursor(data.position, last.ms, entry.ms if whole else last.latest_ms), []
         ms, ends = self._apply_command(tx, entry, last.ms)
-        return Place(data.position, ms, max(last.latest_ms, ms)), ends
+        return Cursor(data.position, ms, max(last.latest_ms, ms)), ends
 
     def _apply_command(self, tx: Batch, entry: _Other, last: int) -> tuple[int, list[Ended]]:
         match entry:

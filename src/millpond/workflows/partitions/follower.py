@@ -42,7 +42,7 @@ from millpond.workflows.partitions.entries import (
     TimerEntry,
     encode_entry,
 )
-from millpond.workflows.partitions.followed import FollowedPartition, put_out, read_place
+from millpond.workflows.partitions.followed import FollowedPartition, put_out, read_cursor
 from millpond.workflows.processor import Measures
 from millpond.workflows.processor.batch import Batch
 from millpond.workflows.processor.codec import LoggedCommand
@@ -83,8 +83,8 @@ class Follower(Processor):
         """True when the log was trimmed beyond what is applied here: it cannot be followed any more."""
         super().__init__(space, clock, passed_on, workers, measures, stories=stories, owning=False)
         with space.read() as tx:
-            self._place = self.partition.place = read_place(tx)
-        self._read = self._place.position
+            self._cursor = self.partition.cursor = read_cursor(tx)
+        self._read = self._cursor.position
         self._reading = WorkerThread(f"partition {number}", self._follow, clock, retry_seconds=RETRY_SECONDS)
 
     def _opened(self, initialization: Initialization, stories: bool, outputs: bool) -> FollowedPartition:
@@ -94,7 +94,7 @@ class Follower(Processor):
     @property
     def position(self) -> int:
         """The position of the last entry that was applied."""
-        return self._place.position
+        return self._cursor.position
 
     @property
     def queued(self) -> int:
@@ -140,16 +140,16 @@ class Follower(Processor):
         """
 
         def is_applied() -> bool:
-            return self._place.position >= position or self._stopping.is_set()
+            return self._cursor.position >= position or self._stopping.is_set()
 
-        if self._place.position >= position:
+        if self._cursor.position >= position:
             return
         with self._lock:
             self._clock.wait_for(self._lock, is_applied, self._clock.monotonic() + seconds)
-        if self._place.position < position:
+        if self._cursor.position < position:
             raise Unavailable(
                 "the partition is behind its log", kind="partition_behind", partition=self.number, wanted=position,
-                applied=self._place.position, hint="ask again in a moment",
+                applied=self._cursor.position, hint="ask again in a moment",
             )  # fmt: skip
 
     # -- to the log, and from it --------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Follower(Processor):
 
     def _note_time(self, now: int, pulled: int) -> None:
         with self._lock:
-            self._place, self._latest = self.partition.place, self.partition.place.latest_ms
+            self._cursor, self._latest = self.partition.cursor, self.partition.cursor.latest_ms
             self._lock.notify_all()
 
     def _confirm(self, ends: Ends) -> None:
@@ -284,7 +284,7 @@ class Follower(Processor):
     def _correct_time(self) -> None:
         """Put the time into the log when a clock was ahead that timers were set by: everybody sets them anew."""
         now = self._clock.now_ms()
-        if self._went_back(now) and self._place.position >= self._clock_position:
+        if self._went_back(now) and self._cursor.position >= self._clock_position:
             _LOG.warning("the clock of partition %s was %.1f s ahead: its timers are set anew", self.number,
                          (self._latest - now) / 1000)  # fmt: skip
             self._clock_position = self._put(ClockEntry(now)).result(_SEND_SECONDS)

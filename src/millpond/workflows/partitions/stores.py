@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, NotFound
 from millpond.kernel.steps import step
-from millpond.workflows.partitions.followed import read_place
+from millpond.workflows.partitions.followed import read_cursor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,7 +83,7 @@ def _rocks_space(path: Path, *, durable: bool) -> RocksSpace:
 
 def _position(space: RocksSpace) -> int:
     with space.read() as tx:
-        return read_place(tx).position
+        return read_cursor(tx).position
 
 
 def _reaches(log: CommandLog, number: int, position: int) -> bool:

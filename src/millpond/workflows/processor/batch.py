@@ -60,20 +60,20 @@ class RecentRows:
         while len(self._groups) > RUNS_MAX:
             self._groups.popitem(last=False)
 
-    def group(self, tx: ReadTransaction, place: bytes) -> _Rows | None:
+    def group(self, tx: ReadTransaction, prefix: bytes) -> _Rows | None:
         """All rows of a run; None for a large one."""
-        if place in self._groups:
-            self._groups.move_to_end(place)
-            return self._groups[place]
-        rows = first_rows(tx, KeyRange(place, place + b"\xff"), RUN_ROWS_MAX + 1)
-        self._groups[place] = group = dict(rows)
-        self.outgrown(place, group)
-        return self._groups[place]
+        if prefix in self._groups:
+            self._groups.move_to_end(prefix)
+            return self._groups[prefix]
+        rows = first_rows(tx, KeyRange(prefix, prefix + b"\xff"), RUN_ROWS_MAX + 1)
+        self._groups[prefix] = group = dict(rows)
+        self.outgrown(prefix, group)
+        return self._groups[prefix]
 
-    def outgrown(self, place: bytes, rows: _Rows) -> None:
+    def outgrown(self, prefix: bytes, rows: _Rows) -> None:
         """Remember a run no more if it is too large."""
         if len(rows) > RUN_ROWS_MAX or sum(map(len, rows.values())) > RUN_BYTES_MAX:
-            self._groups[place] = None
+            self._groups[prefix] = None
 
     def definition(self, tx: ReadTransaction, key: bytes) -> bytes | None:
         """A row of a definition."""
@@ -107,7 +107,7 @@ class Batch(Overlay):
         self._tx, self._recent = tx, recent
         self._before: dict[bytes, tuple[object, bytes | None]] = {}
         self._grown: dict[bytes, _Rows] = {}
-        self._place = b"\xff"  # of the last run: keys of one come together
+        self._prefix = b"\xff"  # of the last run: keys of one come together
         self._rows: _Rows | None = None
         self._definitions_changed = False
 
@@ -116,8 +116,8 @@ class Batch(Overlay):
         changed = list(self.changes())
         delete_rows(self._tx, [key for key, value in changed if value is None])
         put_rows(self._tx, [(key, value) for key, value in changed if value is not None])
-        for place, rows in self._grown.items():
-            self._recent.outgrown(place, rows)
+        for prefix, rows in self._grown.items():
+            self._recent.outgrown(prefix, rows)
         self._recent.trim()
         super().end()
 
@@ -150,7 +150,7 @@ class Batch(Overlay):
 
     def get(self, key: bytes) -> bytes | None:
         if key.startswith(_GROUP):
-            rows = self._rows if key.startswith(self._place) else self._group(key)
+            rows = self._rows if key.startswith(self._prefix) else self._group(key)
             if rows is not None:
                 return rows.get(key)
         if key in self._changed:
@@ -177,8 +177,8 @@ class Batch(Overlay):
         if keys.stop is None:
             return None
         if keys.start.startswith(_GROUP):
-            place = _place(keys.start)
-            if not place or not keys.stop.startswith(place):
+            prefix = _prefix(keys.start)
+            if not prefix or not keys.stop.startswith(prefix):
                 return None
             rows = self._group(keys.start)
             return None if rows is None else _rows_within(rows, keys.start, keys.stop)
@@ -189,9 +189,9 @@ class Batch(Overlay):
 
     def _group(self, key: bytes) -> _Rows | None:
         """The rows of the run that a key belongs to; None for a large one."""
-        if not key.startswith(self._place):
-            self._place = _place(key)
-            self._rows = self._recent.group(self._tx, self._place)
+        if not key.startswith(self._prefix):
+            self._prefix = _prefix(key)
+            self._rows = self._recent.group(self._tx, self._prefix)
         return self._rows
 
     def put(self, key: bytes, value: bytes) -> None:
@@ -205,11 +205,11 @@ class Batch(Overlay):
     def _change(self, key: bytes, value: bytes | None) -> None:
         rows = None
         if key.startswith(_GROUP):
-            rows = self._rows if key.startswith(self._place) else self._group(key)
+            rows = self._rows if key.startswith(self._prefix) else self._group(key)
         if key not in self._before:
             self._before[key] = self._changed.get(key, _UNCHANGED), None if rows is None else rows.get(key)
         if rows is not None:
-            self._grown[self._place] = rows
+            self._grown[self._prefix] = rows
             if value is None:
                 rows.pop(key, None)
             else:
@@ -236,7 +236,7 @@ def _rows_within(rows: _Rows, start: bytes, stop: bytes) -> list[tuple[bytes, by
     return sorted([row for row in rows.items() if start <= row[0] < stop])
 
 
-def _place(key: bytes) -> bytes:
+def _prefix(key: bytes) -> bytes:
     """The start of the keys of a run: those of tenant, root and children; empty when a key does not reach so far.
 
     Each is a text or bytes, which end with the one zero byte in them.

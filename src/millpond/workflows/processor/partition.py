@@ -59,7 +59,7 @@ from millpond.workflows.store import Initialization, RunReads, RunStore
 from millpond.workflows.store.addresses import RunPath
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.stories import facts_of, note_facts
-from millpond.workflows.tasks.queues import Place, Queued, Worker
+from millpond.workflows.tasks.queues import Position, Queued, Worker
 from millpond.workflows.tasks.traced import RunSpan, ended_runs
 
 __all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "derived_id", "instant_after", "note_failed")
@@ -119,13 +119,13 @@ class Partition:
         """The latest instant by which timers may have been set."""
         return self.last_ms(tx)
 
-    def migrate(self, tx: Transaction, place: bytes) -> bytes | None:
+    def migrate(self, tx: Transaction, origin: bytes) -> bytes | None:
         """Move some rows out of the legacy layout, from a place on; the place of the rest, None when none is left.
 
         Raises:
             Corrupt: a row is damaged.
         """
-        return move_slice(tx, partial(self._store, tx), place)[0]
+        return move_slice(tx, partial(self._store, tx), origin)[0]
 
     def apply(
         self, tx: Transaction, commands: Sequence[LoggedCommand], now_ms: int,
@@ -200,9 +200,9 @@ class Partition:
         note_failed(tx, command, (last.position, 1), end.error)
         return replace(end, effects=last.effects, queued=last.queued, unheard=1 + last.unheard), head
 
-    def _apply_caused(self, tx: Batch, command: LoggedCommand, now: int, place: Place) -> Applied:
+    def _apply_caused(self, tx: Batch, command: LoggedCommand, now: int, origin: Position) -> Applied:
         """The end of a command that another one caused. The log holds the cause alone."""
-        position, number = place
+        position, number = origin
         try:
             with tx.command():
                 outcome, queued = self._write(tx, command, now, (position, number * _NUMBERS_PER_COMMAND))
@@ -211,7 +211,7 @@ class Partition:
         except Exception as error:
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
-            note_failed(tx, command, place, error)
+            note_failed(tx, command, origin, error)
             return Applied(command, position, unheard=1)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued, ended=ended_runs(outcome.writes, now))
@@ -234,17 +234,17 @@ class Partition:
         return Applied(command, position, outcome.reply, outcome.effects, queued, ended=ended), head
 
     def _write(
-        self, tx: Transaction, command: LoggedCommand, now: int, place: Place
+        self, tx: Transaction, command: LoggedCommand, now: int, origin: Position
     ) -> tuple[Outcome, tuple[Queued, ...]]:
         """Apply a command, and write all that follows from it."""
         store = self._store(tx, command.tenant)
         rows = WriteRows(tx, store, partial(self._delete_run, tx, store), self.share)
         outcome = apply(rows, Command(command.id, command.request), now)
         if self._stories and (facts := facts_of(outcome.writes, rows.get)):
-            note_facts(tx, command.tenant, facts, now, place)
+            note_facts(tx, command.tenant, facts, now, origin)
         if self._outputs:
-            note_outputs(tx, self._outputs_of(tx, command.tenant, outcome.writes, rows, now), place)
-        queued = rows.write(outcome.writes, place)
+            note_outputs(tx, self._outputs_of(tx, command.tenant, outcome.writes, rows, now), origin)
+        queued = rows.write(outcome.writes, origin)
         for effect in outcome.effects:
             match effect:
                 case TimerSet():
@@ -312,8 +312,8 @@ class Partition:
 
     def _variable(self, tx: Transaction, tenant: str, variable: Variable) -> tuple[tuple[str, ...], bool]:
         """The paths by which a variable is searched for, and if others than its run may see it."""
-        place = (tenant, key_of(variable.wf_spec_id))
-        names = self._variables.get(place)
+        origin = (tenant, key_of(variable.wf_spec_id))
+        names = self._variables.get(origin)
         if names is None:
             spec = self.reads(tx, tenant).get(WfSpec, key_of(variable.wf_spec_id))
             threads = () if spec is None else spec.thread_specs.values()
@@ -327,7 +327,7 @@ class Partition:
             }
             if len(self._variables) >= _SPECS_CACHED:
                 self._variables.clear()
-            self._variables[place] = names
+            self._variables[origin] = names
         return names.get(variable.id.name, ((), False))
 
 
@@ -335,9 +335,9 @@ def _caused(applied: Applied) -> list[CommandCaused]:
     return [effect for effect in applied.effects if isinstance(effect, CommandCaused)]
 
 
-def derived_id(kind: str, *place: int) -> str:
+def derived_id(kind: str, *origin: int) -> str:
     """The id of a command that no caller sent: no other command has it."""
-    return hashlib.sha256("/".join(map(str, (kind, *place))).encode()).hexdigest()[:32]
+    return hashlib.sha256("/".join(map(str, (kind, *origin))).encode()).hexdigest()[:32]
 
 
 def instant_after(last: int, now: int) -> int:
@@ -349,7 +349,7 @@ def instant_after(last: int, now: int) -> int:
     return last if 0 < last - now <= CLOCK_BACK_MS else now
 
 
-def note_failed(tx: Transaction, command: LoggedCommand, place: Place, error: Exception) -> None:
+def note_failed(tx: Transaction, command: LoggedCommand, origin: Position, error: Exception) -> None:
     """Record a command that failed, with its reason."""
     reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
-    tx.put(FAILED.pack(*place), to_json(reason))
+    tx.put(FAILED.pack(*origin), to_json(reason))

@@ -302,11 +302,11 @@ class Processor:
                          (self._latest - now) / 1000)  # fmt: skip
             self._latest = now
 
-    def _migrate(self, place: bytes) -> None:
+    def _migrate(self, start: bytes) -> None:
         """Move some legacy rows while there is nothing else to do."""
 
         def migrate(tx: Transaction) -> tuple[bytes | None, Initialization]:
-            return self.partition.migrate(tx, place), initialize(tx, self._clock.now_ms())
+            return self.partition.migrate(tx, start), initialize(tx, self._clock.now_ms())
 
         try:
             self._legacy, self.partition.initialization = self.space.write(migrate)
@@ -439,7 +439,7 @@ class Processor:
     def _claim(self, tx: Transaction, worker: Worker, ends: Ends, now: int) -> bool:
         """Claim the oldest task for a worker; False when nothing is queued."""
         while (task := self._next_task(tx, worker)) is not None:
-            command = LoggedCommand(worker.queue[0], derived_id("claim", *task.place), claim_of(task, worker))
+            command = LoggedCommand(worker.queue[0], derived_id("claim", *task.position), claim_of(task, worker))
             (end,) = self.partition.apply(tx, [command], now)
             if end.reply is not None or end.error is not None:
                 ends.claimed.append(replace(end, worker=worker))

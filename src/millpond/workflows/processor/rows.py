@@ -62,9 +62,9 @@ from millpond.workflows.keyspaces import DEFINITION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, RunPath, group_of
 from millpond.workflows.store.messages import Stored
 from millpond.workflows.store.run_store import RunReads, RunStore
-from millpond.workflows.store.search import Wanted, search_keys, tag_page
+from millpond.workflows.store.search import TagQuery, search_keys, tag_page
 from millpond.workflows.store.unscoped_tags import Free, retag_free
-from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
+from millpond.workflows.tasks.queues import Position, Queued, QueuedTask
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
 
@@ -87,7 +87,7 @@ DEFINITIONS: Final[dict[type[Message], int]] = {
 }  # fmt: skip
 """The kinds of rows that belong to no run, by the client's own numbers; 1010 are node runs by correlation key."""
 _VERSION = b"\x01"
-_PLACE = struct.Struct(">QI")
+_POSITION = struct.Struct(">QI")
 _PART_CHARACTERS_MAX = 300
 _DEFINITIONS_CACHED = 1024
 
@@ -131,8 +131,8 @@ class ReadRows:
         """
         if kind in RUN_KINDS:
             run, own = run_of(prefix[0]), RUN_KINDS[kind]
-            place = None if after is None else Address(run, own, after[1:])
-            objects = self._reads.objects(self._tx, run, own, *prefix[1:], after=place)
+            address = None if after is None else Address(run, own, after[1:])
+            objects = self._reads.objects(self._tx, run, own, *prefix[1:], after=address)
             for item in patiently(objects):
                 yield key_of(item.id), cast("M", item)
             return
@@ -140,7 +140,7 @@ class ReadRows:
             events = cast("Iterator[tuple[Key, M]]", self._unclaimed(prefix))
             yield from (event for event in events if after is None or event[0] > after)
             return
-        above = self._place(kind, prefix)
+        above = self._group_of(kind, prefix)
         keys = above.range() if after is None else behind(above.range(), self._key(kind, after))
         for key, row in self._tx.scan(keys):
             rest = cast("Key", above.unpack(key))
@@ -154,7 +154,7 @@ class ReadRows:
             path, name, guid = key_of(event.id)
             yield (path, name, event.created_at.ToMilliseconds(), guid), event.id
 
-    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[Address]:
+    def search(self, query: TagQuery, *, limit: int, bookmark: bytes | None) -> Page[Address]:
         """One page of a search, by time.
 
         Raises:
@@ -168,23 +168,23 @@ class ReadRows:
     ) -> tuple[Sequence[str], bytes]:  # fmt: skip
         """The next runs of a specification with a status, and the place behind them: for the engine."""
         major, revision = version or (None, None)
-        query = Wanted.runs(spec=spec, status=status, major=major, revision=revision)
-        query = Wanted(query.kind, query.attributes, *(times or ()))
+        query = TagQuery.runs(spec=spec, status=status, major=major, revision=revision)
+        query = TagQuery(query.kind, query.attributes, *(times or ()))
         page = self.search(query, limit=limit, bookmark=after)
         return ["_".join(address.run) for address in page.rows], page.bookmark or b""
 
-    def count(self, query: Wanted) -> int:
+    def count(self, query: TagQuery) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""
         _, keys = query.keys(self.tenant)
         return sum(1 for _ in patiently(self._tx.keys(keys)))
 
-    def count_nodes(self, query: Wanted) -> int:
+    def count_nodes(self, query: TagQuery) -> int:
         """The number of node runs of the runs that a search would find in all: keys are read, and no row."""
         index, keys = query.keys(self.tenant)
         runs = (Address.from_trail(Kind.RUN, index.unpack(key)[1:]).run for key in patiently(self._tx.keys(keys)))
         return sum(self._reads.count(self._tx, run, Kind.NODE_RUN) for run in runs)
 
-    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:
+    def search_free(self, query: TagQuery, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:
         """One page of a search for objects that belong to no run: their keys.
 
         Raises:
@@ -192,7 +192,7 @@ class ReadRows:
         """
         return tag_page(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
-    def tag_keys(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+    def tag_keys(self, query: TagQuery, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, and of the one behind it: those of several partitions may be merged.
 
         Raises:
@@ -201,7 +201,7 @@ class ReadRows:
         upgraded_ms = self._reads.initialization.upgraded_ms
         return search_keys(self._tx, self.tenant, query, limit=limit, bookmark=bookmark, upgraded_ms=upgraded_ms)
 
-    def _place(self, kind: type[Message], key: Key) -> Prefix:
+    def _group_of(self, kind: type[Message], key: Key) -> Prefix:
         if kind in _OTHER:
             return group_of(self.tenant, run_of(key[0]))[(_OTHER[kind], *key[1:])]
         if kind not in DEFINITIONS:
@@ -209,7 +209,7 @@ class ReadRows:
         return _definition_of(self.tenant, kind, key)
 
     def _key(self, kind: type[Message], key: Key) -> bytes:
-        return self._place(kind, key).packed
+        return self._group_of(kind, key).packed
 
 
 class WriteRows(ReadRows):
@@ -225,8 +225,8 @@ class WriteRows(ReadRows):
     def _stored(self, address: Address) -> Stored | None:
         return self._store.take(self._writes, address)
 
-    def write(self, writes: Sequence[Write | RunDeleted], place: Place) -> tuple[Queued, ...]:
-        """Write what a command changed; the tasks that it queued. `place` is that of the first of them in its queue.
+    def write(self, writes: Sequence[Write | RunDeleted], origin: Position) -> tuple[Queued, ...]:
+        """Write what a command changed; the tasks that it queued. `origin` is that of the first of them in its queue.
 
         Raises:
             Conflict, Invalid: a row cannot be written; none was.
@@ -235,7 +235,7 @@ class WriteRows(ReadRows):
             if isinstance(write, Write):
                 self._check(write)
         queued: list[Queued] = []
-        position, first = place
+        position, first = origin
         for number, write in enumerate(writes, first):
             if isinstance(write, RunDeleted):
                 self._drop_run(run_of(write.run))
@@ -278,7 +278,7 @@ class WriteRows(ReadRows):
         else:
             self._writes.put(key, _packed(write.row))
 
-    def _write_scheduled(self, write: Write, place: Place) -> list[Queued]:
+    def _write_scheduled(self, write: Write, origin: Position) -> list[Queued]:
         key = self._key(write.kind, write.key)
         self._leave_queue(self._tx.get(key))
         if write.row is None:
@@ -286,13 +286,13 @@ class WriteRows(ReadRows):
             return []
         task = cast("ScheduledTask", write.row)
         definition, run, guid = task.task_def_id.name, str(write.key[0]), str(write.key[1])
-        self._writes.put(QUEUED.pack(self.tenant, definition, *place), encode((run, guid)))
-        self._writes.put(key, _packed(task) + _PLACE.pack(*place))
-        return [Queued(definition, QueuedTask(place, run, guid))]
+        self._writes.put(QUEUED.pack(self.tenant, definition, *origin), encode((run, guid)))
+        self._writes.put(key, _packed(task) + _POSITION.pack(*origin))
+        return [Queued(definition, QueuedTask(origin, run, guid))]
 
     def _leave_queue(self, row: bytes | None) -> None:
         if row is not None:
-            position, number = _PLACE.unpack(row[-_PLACE.size :])
+            position, number = _POSITION.unpack(row[-_POSITION.size :])
             task = _unpacked(ScheduledTask, row)
             delete_rows(self._writes, [QUEUED.pack(self.tenant, task.task_def_id.name, position, number)])
 
@@ -327,7 +327,7 @@ def _short_definition(tenant: str, kind: int, key: Key) -> Prefix:
 
 
 def queued_after(
-    tx: ReadTransaction, tenant: str, definition: str, after: Place | None, limit: int
+    tx: ReadTransaction, tenant: str, definition: str, after: Position | None, limit: int
 ) -> list[QueuedTask]:
     """The next tasks of a queue, at most `limit`.
 
@@ -338,8 +338,8 @@ def queued_after(
     keys = queue.range() if after is None else queue.range((after[0], after[1] + 1), None)
     tasks = []
     for key, value in islice(tx.scan(keys), limit):
-        place, task = queue.unpack(key), decode(value)
-        tasks.append(QueuedTask(cast("Place", place), str(task[0]), str(task[1])))
+        origin, task = queue.unpack(key), decode(value)
+        tasks.append(QueuedTask(cast("Position", origin), str(task[0]), str(task[1])))
     return tasks
 
 
@@ -348,7 +348,7 @@ def _packed(row: Message) -> bytes:
 
 
 def _unpacked(kind: type[M], row: bytes) -> M:
-    end = len(row) - _PLACE.size if kind is ScheduledTask else len(row)
+    end = len(row) - _POSITION.size if kind is ScheduledTask else len(row)
     if row[:1] != _VERSION:
         raise Corrupt("a row has an unknown version", kind="run_row_damaged", of=kind.__name__, version=row[:1].hex())
     try:

@@ -8,7 +8,7 @@ from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.initialization import Initialization, initialize
 from millpond.workflows.store.run_slices import delete_run
 from millpond.workflows.store.run_store import RunReads, RunStore
-from millpond.workflows.store.search import Wanted
+from millpond.workflows.store.search import TagQuery
 
 __all__ = (
     "Address",
@@ -16,7 +16,7 @@ __all__ = (
     "Kind",
     "RunReads",
     "RunStore",
-    "Wanted",
+    "TagQuery",
     "delete_run",
     "initialize",
 )

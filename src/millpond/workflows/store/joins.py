@@ -23,11 +23,11 @@ from millpond.kernel.space import ReadTransaction
 from millpond.workflows.store.addresses import Address, Kind, RunPath
 from millpond.workflows.store.tags import Attributes, index_of, listed_tags
 
-__all__ = ("LOOKED_MAX", "PLACE", "Index", "joined_keys")
+__all__ = ("LOOKED_MAX", "END", "Index", "joined_keys")
 
 LOOKED_MAX = 2_500
 """The tags that one walk looks at."""
-PLACE = encode((None,))
+END = encode((None,))
 """Behind the key of a tag: no tag, but the place where a walk ended. The address of no object ends with None."""
 _MISSED_MAX = 8
 
@@ -107,7 +107,7 @@ def joined_keys(
             missed += 1
         looked += 1
         if looked >= LOOKED_MAX:
-            yield key + PLACE
+            yield key + END
             return
         key = next(walk, None)
         if key is None or run is None or absent is None or is_old or missed <= _MISSED_MAX:

@@ -34,7 +34,7 @@ def delete_run(space: Space, store: RunStore, run: RunPath, *, rows_max: int = S
 
 
 def move_slice(
-    tx: Transaction, store_of: Callable[[str], RunStore], place: bytes, rows_max: int = SLICE_ROWS_MAX
+    tx: Transaction, store_of: Callable[[str], RunStore], prefix: bytes, rows_max: int = SLICE_ROWS_MAX
 ) -> tuple[bytes | None, int]:
     """Move some legacy rows, from a place on: the place of those behind them, None at the end; and how many moved.
 
@@ -45,7 +45,7 @@ def move_slice(
     if log is None or not log.legacy:
         return None, 0
     # The rows of other kinds, such as tags, are looked at and passed: they count, so that a write stays short.
-    seen = list(islice(tx.keys(KeyRange(place, None)), rows_max))
+    seen = list(islice(tx.keys(KeyRange(prefix, None)), rows_max))
     addresses = [legacy for key in seen if (legacy := legacy_address(key)) is not None]
     for tenant, address in addresses:
         store_of(tenant).take(tx, address)

@@ -28,7 +28,7 @@ from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Id, Kin
 from millpond.workflows.store.initialization import Initialization
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
 from millpond.workflows.store.messages import Stored, pack, pack_id, unpack
-from millpond.workflows.store.search import Wanted, address_page, search_keys
+from millpond.workflows.store.search import TagQuery, address_page, search_keys
 from millpond.workflows.store.tags import list_tags, listed_tags, tag_keys, tags_of
 
 __all__ = ("RunReads", "RunStore", "Searchable")
@@ -87,7 +87,7 @@ class RunReads:
         return sum(1 for _ in tx.keys(group_of(self.tenant, run)[int(kind)].range()))
 
     def search(
-        self, tx: ReadTransaction, query: Wanted, *, limit: int = 100, bookmark: bytes | None = None
+        self, tx: ReadTransaction, query: TagQuery, *, limit: int = 100, bookmark: bytes | None = None
     ) -> Page[Address]:
         """One page of a search, by time; objects in the legacy layout are found once they have moved.
 

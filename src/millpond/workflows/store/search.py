@@ -12,17 +12,17 @@ from millpond.kernel.keys import KeyRange, Part, Prefix, encode
 from millpond.kernel.page import Bookmarks, Page, behind, check_limit
 from millpond.kernel.space import ReadTransaction
 from millpond.workflows.store.addresses import Address, Kind, RunPath
-from millpond.workflows.store.joins import PLACE, Index, joined_keys
+from millpond.workflows.store.joins import END, Index, joined_keys
 from millpond.workflows.store.tags import Attributes, index_of, parent_part, shortened
 
-__all__ = ("LIMIT_MAX", "Wanted", "address_page", "search_keys", "tag_page")
+__all__ = ("LIMIT_MAX", "TagQuery", "address_page", "search_keys", "tag_page")
 
 LIMIT_MAX = 10_000
 _TIME_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TagQuery:
     """The objects of one kind that agree in some attributes, created from `start_ms` to `stop_ms`, both included."""
 
     kind: IntEnum
@@ -40,7 +40,7 @@ class Wanted:
     def runs(
         cls, *, status: int | None = None, spec: str | None = None, major: int | None = None,
         revision: int | None = None, parent: RunPath | None = None,
-    ) -> Wanted:  # fmt: skip
+    ) -> TagQuery:  # fmt: skip
         """Runs; without a condition, all runs.
 
         Raises:
@@ -51,19 +51,19 @@ class Wanted:
         return cls(Kind.RUN, (status, shortened(spec), major, revision, above))
 
     @classmethod
-    def tasks(cls, definition: str, status: int | None = None) -> Wanted:
+    def tasks(cls, definition: str, status: int | None = None) -> TagQuery:
         """Task runs of a definition."""
         return cls(Kind.TASK_RUN, (shortened(definition), status))
 
     @classmethod
-    def waiting_nodes(cls, event: str, status: int | None = None) -> Wanted:
+    def waiting_nodes(cls, event: str, status: int | None = None) -> TagQuery:
         """Node runs that wait, or waited, for an external event."""
         return cls(Kind.NODE_RUN, (shortened(event), status))
 
     @classmethod
     def variables(
         cls, spec: str, name: str, value: Part, *, major: int | None = None, revision: int | None = None
-    ) -> Wanted:
+    ) -> TagQuery:
         """Searchable variables by a value, which is as `tags.value_part` gives it.
 
         Raises:
@@ -73,18 +73,18 @@ class Wanted:
         return cls(Kind.VARIABLE, (shortened(spec), major, revision, shortened(name), value))
 
     @classmethod
-    def external_events(cls, definition: str, *, claimed: bool | None = None) -> Wanted:
+    def external_events(cls, definition: str, *, claimed: bool | None = None) -> TagQuery:
         return cls(Kind.EXTERNAL_EVENT, (shortened(definition), claimed))
 
     @classmethod
-    def workflow_events(cls, definition: str) -> Wanted:
+    def workflow_events(cls, definition: str) -> TagQuery:
         return cls(Kind.WORKFLOW_EVENT, (shortened(definition),))
 
     @classmethod
     def user_tasks(
         cls, *, status: int | None = None, definition: str | None = None, user: str | None = None,
         group: str | None = None,
-    ) -> Wanted:  # fmt: skip
+    ) -> TagQuery:  # fmt: skip
         """User task runs.
 
         Raises:
@@ -117,7 +117,7 @@ def _check_spec(spec: str | None, major: int | None, revision: int | None) -> No
 
 
 def search_keys(
-    tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None, upgraded_ms: int | None
+    tx: ReadTransaction, tenant: str, query: TagQuery, *, limit: int, bookmark: bytes | None, upgraded_ms: int | None
 ) -> list[bytes]:
     """The keys of the tags of one page, and of the one behind it. Those of several stores may be merged.
 
@@ -137,18 +137,18 @@ def search_keys(
     return list(islice(joined, limit + 1))
 
 
-def address_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Page[Address]:
+def address_page(tenant: str, query: TagQuery, keys: Sequence[bytes], limit: int) -> Page[Address]:
     """The page of the keys of tags, of which one more than `limit` says that there are more pages."""
     page, kind = tag_page(tenant, query, keys, limit), Kind(query.kind)
     return Page(tuple(Address.from_trail(kind, parts) for parts in page.rows), page.bookmark)
 
 
-def tag_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Page[tuple[Part, ...]]:
+def tag_page(tenant: str, query: TagQuery, keys: Sequence[bytes], limit: int) -> Page[tuple[Part, ...]]:
     """As `address_page`, of objects that belong to no run: the ends of their tags, behind their times."""
     index, _ = query.keys(tenant)
     rows = [tuple(index.unpack(key)[1:]) for key in keys]
     # A page ends where a walk did: behind it, those of another store may be missing.
     shown = next((number for number, parts in enumerate(rows) if parts[-1] is None), len(rows))
     if shown < min(len(rows), limit):
-        return Page(tuple(rows[:shown]), query.bookmarks(tenant).of(keys[shown].removesuffix(PLACE)))
+        return Page(tuple(rows[:shown]), query.bookmarks(tenant).of(keys[shown].removesuffix(END)))
     return Page(tuple(rows[:limit]), query.bookmarks(tenant).of(keys[limit - 1]) if len(rows) > limit else None)

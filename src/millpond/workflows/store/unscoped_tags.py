@@ -17,10 +17,10 @@ from littlehorse.model import CorrelatedEvent, ScheduledWfRun
 from millpond.kernel.keys import Part, encode
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import Transaction
-from millpond.workflows.store.search import Wanted
+from millpond.workflows.store.search import TagQuery
 from millpond.workflows.store.tags import Attributes, index_of, shortened
 
-__all__ = ("Free", "FreeKind", "retag_free", "wanted_correlated", "wanted_schedules")
+__all__ = ("Free", "FreeKind", "retag_free", "correlated_query", "schedule_query")
 
 Free: TypeAlias = CorrelatedEvent | ScheduledWfRun
 
@@ -57,13 +57,13 @@ def _attributes(of: Free) -> list[Attributes]:
     return [(name, None, None), (name, spec.major_version, None), (name, spec.major_version, spec.revision)]
 
 
-def wanted_correlated(
+def correlated_query(
     definition: str, *, served: bool | None = None, start_ms: int | None = None, stop_ms: int | None = None
-) -> Wanted:
+) -> TagQuery:
     """Correlated events of a definition; `served` are those that have made external events."""
-    return Wanted(FreeKind.CORRELATED_EVENT, (shortened(definition), served), start_ms, stop_ms)
+    return TagQuery(FreeKind.CORRELATED_EVENT, (shortened(definition), served), start_ms, stop_ms)
 
 
-def wanted_schedules(spec: str, major: int | None = None, revision: int | None = None) -> Wanted:
+def schedule_query(spec: str, major: int | None = None, revision: int | None = None) -> TagQuery:
     """Schedules of a specification."""
-    return Wanted(FreeKind.SCHEDULE, (shortened(spec), major, revision))
+    return TagQuery(FreeKind.SCHEDULE, (shortened(spec), major, revision))

@@ -20,7 +20,7 @@ need("littlehorse")
 from millpond.workflows.stories.facts import Fact, facts_of
 from millpond.workflows.stories.rows import (
     CommandStory,
-    StoryPlace,
+    StoryPosition,
     delete_stories,
     drop_stories,
     note_facts,
@@ -29,6 +29,6 @@ from millpond.workflows.stories.rows import (
 )
 
 __all__ = (
-    "CommandStory", "Fact", "StoryPlace", "delete_stories", "drop_stories", "facts_of", "note_facts",
+    "CommandStory", "Fact", "StoryPosition", "delete_stories", "drop_stories", "facts_of", "note_facts",
     "stories_after", "story_sizes",
 )  # fmt: skip

@@ -24,11 +24,11 @@ from millpond.workflows.keyspaces import STORY
 from millpond.workflows.stories.facts import Fact
 
 __all__ = (
-    "DROPPED", "DROPPED_RUNS_MAX", "CommandStory", "StoryPlace", "delete_stories", "drop_stories", "note_facts",
+    "DROPPED", "DROPPED_RUNS_MAX", "CommandStory", "StoryPosition", "delete_stories", "drop_stories", "note_facts",
     "stories_after", "story_sizes",
 )  # fmt: skip
 
-StoryPlace = tuple[int, int]
+StoryPosition = tuple[int, int]
 DROPPED: Final = "dropped"
 """The event of a run in place of others that were dropped; `events` in its headers is how many."""
 DROPPED_RUNS_MAX = 1_000
@@ -40,18 +40,18 @@ _DECODER: Final = msgspec.json.Decoder(tuple[str, int, list[Fact]])
 class CommandStory(NamedTuple):
     """The facts that one command told."""
 
-    place: StoryPlace
+    position: StoryPosition
     tenant: str
     ms: int
     facts: list[Fact]
 
 
-def note_facts(tx: Transaction, tenant: str, facts: Sequence[Fact], now_ms: int, place: StoryPlace) -> None:
-    """Note what a command told, in the write of its rows; `place` is that of the command."""
-    tx.put(STORY.pack(*place), _ENCODER.encode((tenant, now_ms, facts)))
+def note_facts(tx: Transaction, tenant: str, facts: Sequence[Fact], now_ms: int, position: StoryPosition) -> None:
+    """Note what a command told, in the write of its rows; `position` is that of the command."""
+    tx.put(STORY.pack(*position), _ENCODER.encode((tenant, now_ms, facts)))
 
 
-def stories_after(tx: ReadTransaction, after: StoryPlace, limit: int) -> list[CommandStory]:
+def stories_after(tx: ReadTransaction, after: StoryPosition, limit: int) -> list[CommandStory]:
     """The stories behind a place, at most `limit`.
 
     Raises:
@@ -60,38 +60,38 @@ def stories_after(tx: ReadTransaction, after: StoryPlace, limit: int) -> list[Co
     return list(islice(_stories(tx, after), limit))
 
 
-def story_sizes(tx: ReadTransaction, after: StoryPlace) -> Iterator[tuple[StoryPlace, int]]:
+def story_sizes(tx: ReadTransaction, after: StoryPosition) -> Iterator[tuple[StoryPosition, int]]:
     """The places of the stories behind a place, and 1 for each; 0 for one that tells of dropped ones.
 
     Raises:
         Corrupt: a row is damaged.
     """
-    return ((story.place, int(any(fact.kind != DROPPED for fact in story.facts))) for story in _stories(tx, after))
+    return ((story.position, int(any(fact.kind != DROPPED for fact in story.facts))) for story in _stories(tx, after))
 
 
-def _behind(after: StoryPlace) -> KeyRange:
+def _behind(after: StoryPosition) -> KeyRange:
     return STORY.range((after[0], after[1] + 1), None)
 
 
-def _stories(tx: ReadTransaction, after: StoryPlace) -> Iterator[CommandStory]:
+def _stories(tx: ReadTransaction, after: StoryPosition) -> Iterator[CommandStory]:
     try:
         for key, row in tx.scan(_behind(after)):
-            yield CommandStory(cast("StoryPlace", STORY.unpack(key)), *_DECODER.decode(row))
+            yield CommandStory(cast("StoryPosition", STORY.unpack(key)), *_DECODER.decode(row))
     except msgspec.MsgspecError as error:
         raise Corrupt("the story of a run is damaged", kind="run_row_damaged", reason=str(error)) from error
 
 
-def delete_stories(tx: Transaction, place: StoryPlace) -> None:
+def delete_stories(tx: Transaction, position: StoryPosition) -> None:
     """Delete the stories up to a place."""
-    delete_rows(tx, list(tx.keys(STORY.range((), (place[0], place[1] + 1)))))
+    delete_rows(tx, list(tx.keys(STORY.range((), (position[0], position[1] + 1)))))
 
 
-def drop_stories(tx: Transaction, place: StoryPlace) -> None:
+def drop_stories(tx: Transaction, position: StoryPosition) -> None:
     """Drop the stories up to a place: what is left of them tells how many events their runs miss."""
     missing: dict[str, dict[str, int]] = {}
     retained: dict[str, tuple[bytes, int]] = {}
     keys = []
-    for key, row in tx.scan(STORY.range((), (place[0], place[1] + 1))):
+    for key, row in tx.scan(STORY.range((), (position[0], position[1] + 1))):
         keys.append(key)
         with suppress(msgspec.MsgspecError):  # a damaged row is no reason to keep what has no room
             tenant, ms, facts = _DECODER.decode(row)

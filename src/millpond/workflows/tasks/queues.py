@@ -22,13 +22,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ("BEATING", "WINDOW", "Place", "Queue", "Queued", "QueuedTask", "TaskQueues", "Worker", "Workers")
+__all__ = ("BEATING", "WINDOW", "Position", "Queue", "Queued", "QueuedTask", "TaskQueues", "Worker", "Workers")
 
 WINDOW = 1_000
 BEATING = "+beats"
 """The end of the id of a worker that registers every few seconds: its silence is its end."""
 
-Place: TypeAlias = tuple[int, int]
+Position: TypeAlias = tuple[int, int]
 """Position of the command that queued a task, and its number among what that command wrote."""
 Queue: TypeAlias = tuple[str, str]
 """The name of a queue: a tenant, and a definition of a task."""
@@ -40,7 +40,7 @@ Look: TypeAlias = Callable[[Queue], None]
 class QueuedTask:
     """A task run in a queue: its place there, its run, and its id in it."""
 
-    place: Place
+    position: Position
     run: str
     guid: str
 
@@ -123,11 +123,11 @@ class Workers:
 @dataclass(slots=True)
 class _Window:
     tasks: deque[QueuedTask] = field(default_factory=deque)
-    after: Place | None = None
+    after: Position | None = None
     more: bool = True
 
 
-Read: TypeAlias = Callable[[Queue, Place | None, int], Sequence[QueuedTask]]
+Read: TypeAlias = Callable[[Queue, Position | None, int], Sequence[QueuedTask]]
 """The tasks of a queue behind a place, of the rows that are there now."""
 
 
@@ -146,7 +146,7 @@ class TaskQueues:
             window.more = True
             return
         window.tasks.append(task)
-        window.after = task.place
+        window.after = task.position
 
     def may_hold(self, queue: Queue) -> bool:
         """False when nothing is queued."""
@@ -161,7 +161,7 @@ class TaskQueues:
             window.more = len(tasks) == WINDOW
             window.tasks.extend(tasks)
             if tasks:
-                window.after = tasks[-1].place
+                window.after = tasks[-1].position
         return window.tasks.popleft() if window.tasks else None
 
     def forget(self, queue: Queue) -> None:

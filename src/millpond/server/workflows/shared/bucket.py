@@ -42,7 +42,7 @@ class BucketPartitions(SharedPartitions):
     def __init__(self, node: Node, service: WorkflowService) -> None:
         super().__init__(node, service)
         self._heard: dict[str, float] = {}
-        self._known = [service.address]
+        self._members = [service.address]
         """The nodes that take calls for workflows, as the owner has heard of them."""
         service.for_peers["Members"] = self._members_for
         self.lookings = (Looking("the members on this bucket", TELL_SECONDS, self._tell),)
@@ -66,19 +66,19 @@ class BucketPartitions(SharedPartitions):
 
     def members(self) -> list[str]:
         """The nodes that tell the owner that they are there."""
-        return self._known
+        return self._members
 
     async def _tell(self) -> None:
         """Tell the owner that this node is there, and learn of the others; the owner counts those it heard of."""
         owner, address = self.owner(METADATA), self._service.address
         if self.owned:
-            self._known = self._heard_of()
+            self._members = self._heard_of()
         elif owner and owner != address:
             try:
                 message = encode((METADATA, EVERY_TENANT, address))
-                self._known = list(map(str, parts_of(await self._service.peers.call(owner, "Members", message))))
+                self._members = list(map(str, parts_of(await self._service.peers.call(owner, "Members", message))))
             except MillpondError:  # it has ended, or is none that takes calls: a run in a process without server
-                self._known = [address]
+                self._members = [address]
 
     async def _members_for(self, data: bytes) -> bytes:
         """The addresses of all nodes, for one of them."""

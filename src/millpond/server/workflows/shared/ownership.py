@@ -52,7 +52,7 @@ class Ownership:
     ) -> None:  # fmt: skip
         """Open the metadata. `outboxes` makes those of a partition that is owned here, from whose rows they send."""
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
-        self._wanted, self._interval = assigned, interval
+        self._assigned, self._interval = assigned, interval
         self._for_followers = clock, passed_on, workers, measures
         self._stories, self._outboxes_of = stories, outboxes
         self._outboxes: dict[int, Sequence[Outbox[Any]]] = {}
@@ -91,7 +91,7 @@ class Ownership:
 
     def _settle(self) -> float:
         self._reopen_behind()
-        numbers = self._wanted()
+        numbers = self._assigned()
         for number in sorted(self.owned.keys() - numbers):
             self._lose(number)
         missing = sorted(numbers - self.owned.keys())

@@ -91,13 +91,13 @@ class SharedPartitions(Partitions):
         node, service, settings = self._node, self._service, self._node.settings.workflows
         relay = relay_of(
             settings, number, follower.space, node.clock, dropped=service.outputs_dropped.add,
-            ended=lambda place, dropped: follower.note(OutputEntry(*place), wait=dropped),
+            ended=lambda position, dropped: follower.note(OutputEntry(*position), wait=dropped),
         )  # fmt: skip
         if not settings.events:
             return [relay]
         return [relay, teller_of(
             follower.space, node.clock, node.events.volumes.of("workflows"), dropped=service.stories_dropped.add,
-            ended=lambda place, dropped: follower.note(StoryEntry(*place, dropped), wait=dropped),
+            ended=lambda position, dropped: follower.note(StoryEntry(*position, dropped), wait=dropped),
         )]  # fmt: skip
 
     def close(self) -> None:

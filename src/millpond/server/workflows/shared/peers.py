@@ -58,7 +58,7 @@ class Peers:
                               metadata=[("authorization", f"Bearer {token}")] if token else None)
             )  # fmt: skip
         except grpc.aio.AioRpcError as error:
-            raise _understood(error, address) from None
+            raise _classify_error(error, address) from None
 
     async def close(self) -> None:
         """Let go of all connections."""
@@ -91,7 +91,7 @@ async def _ready(channel: grpc.aio.Channel, address: str) -> None:
         raise Elsewhere("the process cannot be reached", address=address, hint="it may be stopping") from None
 
 
-def _understood(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
+def _classify_error(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
     metadata = dict(list(error.trailing_metadata() or ()))  # its own type is no Mapping for dict()
     kind, details = metadata.get(KIND_KEY), error.details() or error.code().name
     if kind in (ELSEWHERE, _STOPPING):  # one that stops does nothing more: the partition comes to another one

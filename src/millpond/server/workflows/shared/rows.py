@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from millpond.kernel.keys import Part, decode, encode
-from millpond.server.workflows.shared.wire import KINDS, key_from, key_to, wanted_from, wanted_to
+from millpond.server.workflows.shared.wire import KINDS, key_from, key_to, query_from, query_to
 from millpond.workflows.partitions import METADATA
 from millpond.workflows.partitions.routing import partition_of_row
 from millpond.workflows.processor import ReadRows
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millpond.kernel.page import Page
     from millpond.workflows.engine import Key
-    from millpond.workflows.store import Wanted
+    from millpond.workflows.store import TagQuery
     from millpond.workflows.store.addresses import Address
 
     M = TypeVar("M", bound=Message)
@@ -73,7 +73,7 @@ class SharedRows:
         parts = cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request)))
         return [(key_from(key), kind.FromString(row)) for key, row in zip(parts[::2], parts[1::2], strict=True)]
 
-    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[Address]:
+    def search(self, query: TagQuery, *, limit: int, bookmark: bytes | None) -> Page[Address]:
         """One page of a search for objects of runs.
 
         Raises:
@@ -81,7 +81,7 @@ class SharedRows:
         """
         return address_page(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
-    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:
+    def search_free(self, query: TagQuery, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:
         """One page of a search for objects that belong to no run.
 
         Raises:
@@ -89,35 +89,35 @@ class SharedRows:
         """
         return tag_page(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
-    def count(self, query: Wanted) -> int:
+    def count(self, query: TagQuery) -> int:
         """The number of objects of a search."""
         return self._sum("count", ReadRows.count, query)
 
-    def count_nodes(self, query: Wanted) -> int:
+    def count_nodes(self, query: TagQuery) -> int:
         """The number of node runs of the runs of a search."""
         return self._sum("nodes", ReadRows.count_nodes, query)
 
-    def _sum(self, name: str, count: Callable[[ReadRows, Wanted], int], query: Wanted) -> int:
+    def _sum(self, name: str, count: Callable[[ReadRows, TagQuery], int], query: TagQuery) -> int:
         """The numbers of all partitions together; `name` is that of the request to their owners."""
-        request = encode((name, wanted_to(query)))
+        request = encode((name, query_to(query)))
         return sum(
             cast("int", self._local(number, self.tenant, lambda rows: count(rows, query))) if self._here(number)
             else cast("int", decode(self._remote(number, self.tenant, request))[0])
             for number in range(METADATA + 1, self._partitions)
         )  # fmt: skip
 
-    def tag_keys(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+    def tag_keys(self, query: TagQuery, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, of all partitions together."""
         pages = [self._tags(number, query, limit, bookmark) for number in range(METADATA + 1, self._partitions)]
         return list(islice(heapq.merge(*pages, reverse=query.newest), limit + 1))
 
-    def _tags(self, number: int, query: Wanted, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+    def _tags(self, number: int, query: TagQuery, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         if self._here(number):
             local = self._local(
                 number, self.tenant, lambda rows: rows.tag_keys(query, limit=limit, bookmark=bookmark)
             )  # fmt: skip
             return cast("Sequence[bytes]", local)
-        request = encode(("tags", wanted_to(query), limit, bookmark))
+        request = encode(("tags", query_to(query), limit, bookmark))
         return list(cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request))))
 
 
@@ -131,11 +131,11 @@ def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
             page = _page_of(rows, KINDS[kind], key_from(prefix), key_from(after) if after else None)
             return encode(tuple(part for key, row in page for part in (key_to(key), row.SerializeToString())))
         case ("count", query):
-            return encode((rows.count(wanted_from(query)),))
+            return encode((rows.count(query_from(query)),))
         case ("nodes", query):
-            return encode((rows.count_nodes(wanted_from(query)),))
+            return encode((rows.count_nodes(query_from(query)),))
     _, query, limit, bookmark = request
-    return encode(tuple(rows.tag_keys(wanted_from(query), limit=limit, bookmark=bookmark)))
+    return encode(tuple(rows.tag_keys(query_from(query), limit=limit, bookmark=bookmark)))
 
 
 def _page_of(rows: ReadRows, kind: type[M], prefix: Key, after: Key | None) -> list[tuple[Key, M]]:

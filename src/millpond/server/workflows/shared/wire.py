@@ -24,10 +24,10 @@ from millpond.workflows.engine import Key
 from millpond.workflows.processor.rows import DEFINITIONS, RUN_KINDS
 from millpond.workflows.store.addresses import Kind
 from millpond.workflows.store.joins import Index
-from millpond.workflows.store.search import Wanted
+from millpond.workflows.store.search import TagQuery
 from millpond.workflows.store.unscoped_tags import FreeKind
 
-__all__ = ("KINDS", "key_from", "key_to", "parts_of", "reply_from", "reply_to", "wanted_from", "wanted_to")
+__all__ = ("KINDS", "key_from", "key_to", "parts_of", "reply_from", "reply_to", "query_from", "query_to")
 
 KINDS: Final[dict[str, type[Message]]] = {kind.DESCRIPTOR.name: kind for kind in (*RUN_KINDS, *DEFINITIONS)}
 
@@ -66,7 +66,7 @@ def key_from(data: bytes) -> Key:
     return cast("Key", decode(data))
 
 
-def wanted_to(query: Wanted) -> bytes:
+def query_to(query: TagQuery) -> bytes:
     """The bytes of a search."""
     free = isinstance(query.kind, FreeKind)
     attributes = cast("tuple[Part, ...]", tuple(query.attributes))
@@ -75,9 +75,9 @@ def wanted_to(query: Wanted) -> bytes:
     return encode((free, int(query.kind), query.start_ms, query.stop_ms, *how, *attributes))
 
 
-def wanted_from(data: bytes) -> Wanted:
+def query_from(data: bytes) -> TagQuery:
     """The search of some bytes."""
     free, kind, start_ms, stop_ms, newest, rest, also, *attributes = cast("tuple[Any, ...]", decode(data))
     kind = FreeKind(kind) if free else Kind(kind)
     indexes = tuple(Index.unpacked(cast("bytes", index)) for index in decode(also))
-    return Wanted(kind, tuple(attributes), start_ms, stop_ms, newest, cast("tuple[Any, ...]", decode(rest)), indexes)
+    return TagQuery(kind, tuple(attributes), start_ms, stop_ms, newest, cast("tuple[Any, ...]", decode(rest)), indexes)

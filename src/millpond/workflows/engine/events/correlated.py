@@ -77,7 +77,7 @@ def put_correlated_event(work: Work, request: PutCorrelatedEventRequest) -> Corr
         work.set_timer(_timer_name(event.id), at, CorrelatedEventExpired(event.id))
     node_runs = work.rows.list(NodeRunId, key_of(event.id), limit=CORRELATIONS_MAX)
     for node_run in node_runs:
-        work.rows.delete(NodeRunId, _place(event.id, node_run))
+        work.rows.delete(NodeRunId, _row_key(event.id, node_run))
     _serve(work, event, node_runs)
     return event
 
@@ -86,14 +86,14 @@ def await_correlation(work: Work, request: CorrelationAwaited) -> None:
     """Send a node run the event that it waits for, or note that it waits."""
     event = work.rows.get(CorrelatedEvent, key_of(request.event_id))
     if event is None or len(event.external_events) >= CORRELATIONS_MAX:
-        work.rows.put(_place(request.event_id, request.node_run_id), request.node_run_id)
+        work.rows.put(_row_key(request.event_id, request.node_run_id), request.node_run_id)
     else:
         _serve(work, event, [request.node_run_id])
 
 
 def forget_correlation(work: Work, request: CorrelationForgotten) -> None:
     """Forget a node run that waits no more."""
-    work.rows.delete(NodeRunId, _place(request.event_id, request.node_run_id))
+    work.rows.delete(NodeRunId, _row_key(request.event_id, request.node_run_id))
 
 
 def delete_correlated_event(work: Work, request: DeleteCorrelatedEventRequest) -> Empty:
@@ -151,7 +151,7 @@ def _guid(event: CorrelatedEvent, node_run: NodeRunId) -> str:
     return derived_id("/".join(map(str, parts)), 0)
 
 
-def _place(event: CorrelatedEventId, node_run: NodeRunId) -> Key:
+def _row_key(event: CorrelatedEventId, node_run: NodeRunId) -> Key:
     """The key of the row of a node run that waits."""
     return (*key_of(event), *key_of(node_run))
 

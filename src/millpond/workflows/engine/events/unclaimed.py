@@ -22,20 +22,20 @@ _AT_FIRST = 16
 def note(work: Work, event: ExternalEvent) -> None:
     """Write a new event."""
     work.rows.put(key_of(event.id), event)
-    work.rows.put(_place(event), event.id)
+    work.rows.put(_row_key(event), event.id)
 
 
 def claim(work: Work, event: ExternalEvent) -> None:
     """Mark an event as taken, and write it."""
     event.claimed = True
     work.rows.put(key_of(event.id), event)
-    work.rows.delete(ExternalEventId, _place(event))
+    work.rows.delete(ExternalEventId, _row_key(event))
 
 
 def drop(work: Work, event: ExternalEvent) -> None:
     """Delete an event."""
     work.rows.delete(ExternalEvent, key_of(event.id))
-    work.rows.delete(ExternalEventId, _place(event))
+    work.rows.delete(ExternalEventId, _row_key(event))
 
 
 def oldest(work: Work, path: str, name: str, thread: int, position: int) -> ExternalEvent | None:
@@ -61,6 +61,6 @@ def _events(work: Work, path: str, name: str) -> Iterator[ExternalEvent]:
             return
 
 
-def _place(event: ExternalEvent) -> Key:
+def _row_key(event: ExternalEvent) -> Key:
     path, name, guid = key_of(event.id)
     return (path, name, event.created_at.ToMilliseconds(), guid)

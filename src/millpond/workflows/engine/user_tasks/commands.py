@@ -78,7 +78,7 @@ def put_user_task(work: Work, task: UserTaskRun) -> None:
     work.rows.put(key_of(task.id), task)
 
 
-def _place(work: Work, task: UserTaskRun) -> tuple[Run, Scope]:
+def _scope_of(work: Work, task: UserTaskRun) -> tuple[Run, Scope]:
     """The run of a user task, and the scope of its thread."""
     run = existing(work, run_path(task.id.wf_run_id), task.node_run_id.thread_run_number)
     return run, Scope(run, run.thread(task.node_run_id.thread_run_number))
@@ -104,7 +104,7 @@ def assign_user_task(work: Work, request: AssignUserTaskRunRequest) -> Empty:
         raise _conflict("the user task has ended", task)
     if task.HasField("user_id") and not request.override_claim:
         raise _conflict("the user task has a user; assign it with override_claim", task)
-    run, scope = _place(work, task)
+    run, scope = _scope_of(work, task)
     row = run.node_run_at(task.node_run_id.thread_run_number, task.node_run_id.position)
     try:
         assign(scope, run.node(row).user_task, task, user, group)
@@ -137,7 +137,7 @@ def complete_user_task(work: Work, request: CompleteUserTaskRunRequest) -> Empty
     if task.status in ENDED:
         return Empty()
     _check_results(work, task, request.results, complete=True)
-    run, _scope = _place(work, task)
+    run, _scope = _scope_of(work, task)
     if request.user_id and request.user_id != task.user_id:
         task.user_id = request.user_id
     _set_results(task, request.results)
@@ -154,7 +154,7 @@ def cancel_user_task(work: Work, request: CancelUserTaskRunRequest) -> Empty:
     task = find_user_task(work, request.user_task_run_id)
     if task.status in ENDED:
         return Empty()
-    run, _scope = _place(work, task)
+    run, _scope = _scope_of(work, task)
     row = run.node_run_at(task.node_run_id.thread_run_number, task.node_run_id.position)
     cancel(run, row, "the user task was cancelled")
     advance(run, [task.node_run_id.thread_run_number])

@@ -102,23 +102,23 @@ def write(document: Any, path: str, value: Any) -> Any:
     steps = steps_of(path)
     if not steps:
         return value
-    place = document
+    parent = document
     for step in steps[:-1]:
-        if not _writable(place, step) or (isinstance(step, str) and place.get(step) is None):
+        if not _writable(parent, step) or (isinstance(step, str) and parent.get(step) is None):
             raise _missing(path)
-        place = place[step]
+        parent = parent[step]
     last = steps[-1]
-    if not _writable(place, last):
+    if not _writable(parent, last):
         raise substitution(f"JSON path {path!r} names no place to write to")
-    place[last] = value
+    parent[last] = value
     return document
 
 
-def _writable(place: Any, step: str | int | _Length) -> bool:
+def _writable(parent: Any, step: str | int | _Length) -> bool:
     """True when a value has, or may get, an entry under a step."""
     if isinstance(step, int):
-        return isinstance(place, list) and -len(place) <= step < len(place)
-    return isinstance(step, str) and isinstance(place, dict)
+        return isinstance(parent, list) and -len(parent) <= step < len(parent)
+    return isinstance(step, str) and isinstance(parent, dict)
 
 
 def _missing(path: str) -> Exception:

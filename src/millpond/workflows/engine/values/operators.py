@@ -171,10 +171,10 @@ def _merged(left: VariableValue, right: VariableValue) -> VariableValue:
     """Two maps as one: the right one's values win, the left one's order stays."""
     result = VariableValue()
     result.CopyFrom(left)
-    places = {text_of(entry.key): entry for entry in result.map.entries}
+    entries = {text_of(entry.key): entry for entry in result.map.entries}
     for entry in right.map.entries:
-        if text_of(entry.key) in places:
-            places[text_of(entry.key)].value.CopyFrom(entry.value)
+        if text_of(entry.key) in entries:
+            entries[text_of(entry.key)].value.CopyFrom(entry.value)
         else:
             result.map.entries.append(entry)
     return result
