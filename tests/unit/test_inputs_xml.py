@@ -331,7 +331,11 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.
 
 # -- by property --------------------------------------------------------------------------------------
 
-texts = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters="\n\t"), max_size=8)
+# All that XML may have.
+characters = st.characters(
+    exclude_categories=("Cs", "Cc"), include_characters="\n\t", exclude_characters="\ufffe\uffff"
+)
+texts = st.text(characters, max_size=8)
 
 
 @given(st.lists(st.tuples(texts, texts), max_size=10), st.integers(1, 50))
