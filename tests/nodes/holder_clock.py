@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Callable
 
 from millpond.nodes.backups.lease import LEASE_SECONDS, BackupLease
 from tests.harness.interleaving.stores import PassingClock
@@ -17,7 +17,7 @@ class HolderLives(PassingClock):
         super().__init__(now)
         self.lease = lease
 
-    def wait(self, event: threading.Event, due: float | None) -> bool:
+    def _pass(self, holds: Callable[[], bool], due: float | None) -> bool:
         if self.monotonic() > LEASE_SECONDS / 2:
             self.lease.confirm()
-        return super().wait(event, due)
+        return super()._pass(holds, due)
