@@ -2,7 +2,7 @@
 (* Files of a map in a bucket: writers that name them, collections that remove them, and purges, which give no grace.
 
 Stands for: `rewriting`, `take_unwatched`, `wait_free`, `begin_term`, `secure` and `check_secured` of
-maps/layered/secured.py; `KnownObjects.putting` and `KnownObjects.put_again` of stores/objects/before_bucket.py;
+maps/layered/secured.py; `ObjectPresence.putting` and `ObjectPresence.put_again` of stores/objects/before_bucket.py;
 `purge_files` of maps/loads/bucket_purges.py; `Sweep.delete` of maps/loads/garbage.py; `Layers.swap` of
 maps/layered/head.py.
 A file has its content for a name, and each writer a copy of what it put. "rows" has rows that were deleted with all
