@@ -19,12 +19,14 @@ from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import NewEvent
 from millpond.kernel.steps import listening
+from millpond.maps.log.clone import own_rows
 from millpond.nodes.backups.holding import naming_backups
 from millpond.nodes.backups.layout import (
     BACKUP_FORMAT,
     OLDEST_FORMAT,
     StoredFile,
     StoredObject,
+    fetch_object,
     fetch_part,
     file_name,
     find_backup,
@@ -66,6 +68,13 @@ def opened_source(of: str, tmp_path: Path, request: pytest.FixtureRequest) -> It
             yield opened
 
 
+def stored_rows(place: Place, backup: Backup) -> dict[bytes, bytes]:
+    """The rows of a backup that only the folder has."""
+    assert backup.own is not None
+    files = [fetch_object(place.objects, file_name(piece), place.scratch() / "rows") for piece in backup.own.rows]
+    return dict(row for file in files for row in own_rows(file))
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("of", ["node", "folder"])
 def test_a_backup_holds_all_parts(of: str, tmp_path: Path, place: Place, request: pytest.FixtureRequest) -> None:
@@ -79,6 +88,7 @@ def test_a_backup_holds_all_parts(of: str, tmp_path: Path, place: Place, request
         assert first.own.kinds == ("repositories", "streams of events", "runs of workflows")
         assert not first.left_out and first.own.objects_bytes
         again, nothing = place.create(source)
+        assert stored_rows(place, again) == stored_rows(place, first)
         assert not nothing.files and again.own == first.own
         pond.repositories.get("flights").branch("main").put("day/3", b"later")
         second, more = place.create(source)
