@@ -117,7 +117,7 @@ def test_an_answer_that_would_take_half_of_the_memory_is_refused(serve: Callable
 
 
 def test_readers_that_have_caught_up_hold_no_memory_of_requests(serve: Callable[..., Served]) -> None:
-    node = serve(server_max_request_memory="1MiB", limits={"queue_seconds": 10})
+    node = serve(server_max_request_memory="1MiB", limits={"queue_seconds": 10, "connection_bytes": 1024})
     with ExitStack() as readers:
         for _ in range(3 * MIB // EVENTS_BYTES):
             connection = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=60)
